@@ -1,0 +1,350 @@
+"""A robot as the rest of the package knows it: one YAML file, one URDF, and the kinematics that follow from them.
+
+Leg order FL, FR, RL, RR and joint order hip, thigh, calf hold everywhere inside the package; the YAML file says which
+URDF joint and link fills each slot, so that every border (ROS message, bag, policy) can map by name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Literal
+from xml.etree import ElementTree
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from scipy.spatial.transform import Rotation
+
+from trace_ros.errors import TraceError
+from trace_ros.geometry import skew
+from trace_ros.logs import JOINTS, LEGS
+from trace_ros.resources import config_directory
+
+FloatArray = NDArray[np.float64]
+LegName = Literal["FL", "FR", "RL", "RR"]
+LEG_NAMES: tuple[LegName, ...] = ("FL", "FR", "RL", "RR")
+Triple = tuple[float, float, float]
+Positive = Annotated[float, Field(gt=0)]
+
+_STRICT = ConfigDict(extra="forbid", frozen=True)
+
+
+def describe_validation_error(error: ValidationError) -> str:
+    """One line for a pydantic error: the first faulty key with its path, and how many more there are."""
+    first = error.errors()[0]
+    key = ".".join(str(part) for part in first["loc"]) or "file"
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    if first["type"] == "extra_forbidden":
+        return f"unknown key {key!r}{more}"
+    return f"{key}: {first['msg']}{more}"
+
+
+class LegDescription(BaseModel):
+    """Names of one leg in the URDF: joints from the body outwards, and the link whose origin is the foot's centre."""
+
+    model_config = _STRICT
+    joints: tuple[str, str, str]
+    foot_link: str
+
+
+class ImuMounting(BaseModel):
+    """Pose of the IMU in the body frame: metres, and roll, pitch, yaw in rad (fixed axes)."""
+
+    model_config = _STRICT
+    position: Triple = (0.0, 0.0, 0.0)
+    rpy: Triple = (0.0, 0.0, 0.0)
+
+
+class JointControl(BaseModel):
+    """The joint controller on the robot: PD gains and torque limits (hip, thigh, calf)."""
+
+    model_config = _STRICT
+    kp: Positive
+    kd: Annotated[float, Field(ge=0)]
+    torque_limit: tuple[Positive, Positive, Positive]
+
+
+class StationaryThresholds(BaseModel):
+    """When the robot counts as standing still (the ZUPT-inspired clamp of the paper); all must hold for ``dwell``.
+
+    Attributes:
+        angular_velocity: largest norm of the gyro reading, rad/s.
+        joint_velocity: largest absolute joint velocity, rad/s.
+        acceleration: largest deviation of the specific force's norm from gravity, m/s^2.
+        dwell: s; the conditions must have held this long without a break.
+    """
+
+    model_config = _STRICT
+    angular_velocity: Positive = 0.05
+    joint_velocity: Positive = 0.3
+    acceleration: Positive = 0.5
+    dwell: Annotated[float, Field(ge=0)] = 0.1
+
+
+class RobotDescription(BaseModel):
+    """Everything that the package knows of a robot (``config/robots/<name>.yaml`` and its URDF).
+
+    Attributes:
+        name: the file's stem; checkpoints carry it.
+        urdf: path of the URDF, relative to the YAML file when loaded from one.
+        base_link: link whose motion is estimated.
+        legs: the four legs by name.
+        foot_radius: m, radius of the spherical foot around the foot link's origin.
+        nominal_joint_position: rad, (hip, thigh, calf) of a standing leg.
+        control: gains and limits of the joint controller.
+        imu: mounting of the IMU in the body frame.
+        stationary: thresholds of the stationary clamp.
+        policy: policy file (relative to the YAML file) that walks this robot in simulation, or None.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, ignored_types=(cached_property,))
+    name: str
+    urdf: Path
+    base_link: str = "base_link"
+    legs: dict[LegName, LegDescription]
+    foot_radius: Positive
+    nominal_joint_position: Triple
+    control: JointControl
+    imu: ImuMounting = ImuMounting()
+    stationary: StationaryThresholds = StationaryThresholds()
+    policy: Path | None = None
+
+    @model_validator(mode="after")
+    def _names_are_complete_and_unique(self) -> RobotDescription:
+        if missing := [leg for leg in LEG_NAMES if leg not in self.legs]:
+            raise ValueError(f"legs {', '.join(missing)} are missing (needs FL, FR, RL, RR)")
+        names = [*self.joint_names, *self.foot_links]
+        if repeated := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"named more than once: {', '.join(repeated)}")
+        return self
+
+    @classmethod
+    def load(cls, robot: str | Path) -> RobotDescription:
+        """Load by name (``config/robots/<name>.yaml``) or from the path of a YAML file.
+
+        Raises:
+            TraceError: unknown robot (lists the known ones), unreadable file, unknown or bad key, or a URDF that
+                lacks a joint or link that the YAML names.
+        """
+        path = Path(robot)
+        if path.suffix not in (".yaml", ".yml"):
+            path = config_directory() / "robots" / f"{robot}.yaml"
+            if not path.is_file():
+                known = ", ".join(available_robots()) or "none"
+                raise TraceError(f"unknown robot {str(robot)!r}: known are {known}; or give the path of a robot's YAML file")
+        try:
+            data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise TraceError(f"{path}: cannot be read ({error.strerror})") from error
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise TraceError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from error
+        if not isinstance(data, dict):
+            raise TraceError(f"{path}: expected keys and values, found {type(data).__name__}")
+        try:
+            description = cls.model_validate({"name": path.stem, **data})
+        except ValidationError as error:
+            raise TraceError(f"{path}: {describe_validation_error(error)}") from error
+        resolved = {"urdf": (path.parent / description.urdf).resolve()}
+        if description.policy is not None:
+            resolved["policy"] = (path.parent / description.policy).resolve()
+        description = description.model_copy(update=resolved)
+        _ = description.kinematics  # a URDF that does not fit must fail here, not at the first step
+        return description
+
+    @property
+    def joint_names(self) -> tuple[str, ...]:
+        """The 12 joint names in package order (FL, FR, RL, RR; hip, thigh, calf)."""
+        return tuple(joint for leg in LEG_NAMES for joint in self.legs[leg].joints)
+
+    @property
+    def foot_links(self) -> tuple[str, ...]:
+        """The four foot links in package order."""
+        return tuple(self.legs[leg].foot_link for leg in LEG_NAMES)
+
+    @property
+    def nominal_joint_positions(self) -> FloatArray:
+        """(12,) rad."""
+        return np.tile(np.asarray(self.nominal_joint_position), LEGS)
+
+    @property
+    def torque_limits(self) -> FloatArray:
+        """(12,) N m."""
+        return np.tile(np.asarray(self.control.torque_limit), LEGS)
+
+    @property
+    def rotation_body_imu(self) -> Rotation:
+        """Takes IMU vectors to the body frame."""
+        return Rotation.from_euler("xyz", self.imu.rpy)
+
+    @cached_property
+    def kinematics(self) -> LegKinematics:
+        """Kinematics of the four legs, read from the URDF."""
+        return LegKinematics.from_urdf(self.urdf, self.base_link, self.joint_names, self.foot_links)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """16 hex digits over what a trained network depends on: leg kinematics, foot radius and IMU mounting.
+
+        Gains, limits and thresholds may be tuned without invalidating a checkpoint. Lengths are rounded to a
+        micrometre, so that the digits do not depend on the machine's arithmetic.
+        """
+        essence = {
+            "feet": np.round(self.kinematics.forward(np.linspace(-0.5, 0.5, JOINTS)[None])[0] + 0.0, 6).tolist(),
+            "foot_radius": round(self.foot_radius, 6),
+            "imu": [round(value, 6) for value in (*self.imu.position, *self.imu.rpy)],
+        }
+        return hashlib.sha256(json.dumps(essence, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def available_robots() -> list[str]:
+    """Names of the robots that ship with the package."""
+    return sorted(path.stem for path in (config_directory() / "robots").glob("*.yaml"))
+
+
+@dataclass(frozen=True)
+class _ChainLink:
+    """One URDF joint on the way from the body to a foot; ``joint`` is the slot among the 12, or None when fixed."""
+
+    translation: FloatArray
+    rotation: FloatArray
+    axis: FloatArray
+    joint: int | None
+
+
+class LegKinematics:
+    """Forward kinematics and geometric Jacobians of the four feet, vectorised over samples, in the body frame."""
+
+    def __init__(self, chains: Sequence[Sequence[_ChainLink]], lower: FloatArray, upper: FloatArray) -> None:
+        self._chains = chains
+        self.lower_limit = lower
+        """(12,) rad."""
+        self.upper_limit = upper
+        """(12,) rad."""
+
+    @classmethod
+    def from_urdf(cls, urdf: Path, base_link: str, joint_names: Sequence[str], foot_links: Sequence[str]) -> LegKinematics:
+        """Read the four chains from ``base_link`` to each foot link.
+
+        Raises:
+            TraceError: the file is unreadable, a name is missing, or a chain holds other moving joints than its three.
+        """
+        try:
+            root = ElementTree.parse(urdf).getroot()
+        except OSError as error:
+            raise TraceError(f"{urdf}: cannot be read ({error.strerror})") from error
+        except ElementTree.ParseError as error:
+            raise TraceError(f"{urdf}: not valid XML ({error})") from error
+        joints = {str(joint.get("name")): joint for joint in root.findall("joint")}
+        links = {link.get("name") for link in root.findall("link")}
+        if missing := [name for name in joint_names if name not in joints]:
+            raise TraceError(f"{urdf}: joints {', '.join(missing)} are missing; it has {', '.join(sorted(joints))}")
+        if missing := [name for name in (base_link, *foot_links) if name not in links]:
+            raise TraceError(f"{urdf}: links {', '.join(missing)} are missing")
+        parent_joint = {_child(joint, "child", "link"): joint for joint in joints.values()}
+        slots = {name: index for index, name in enumerate(joint_names)}
+        chains = []
+        for leg, foot in enumerate(foot_links):
+            chain: list[_ChainLink] = []
+            link = foot
+            while link != base_link:
+                if link not in parent_joint:
+                    raise TraceError(f"{urdf}: no chain of joints leads from {base_link} to {foot}")
+                joint = parent_joint[link]
+                chain.append(_read_joint(urdf, joint, slots))
+                link = _child(joint, "parent", "link")
+            chain.reverse()
+            moving = [piece.joint for piece in chain if piece.joint is not None]
+            if moving != [3 * leg, 3 * leg + 1, 3 * leg + 2]:
+                names = [joint_names[slot] for slot in moving]
+                raise TraceError(
+                    f"{urdf}: the chain to {foot} moves by {names}, expected {list(joint_names[3 * leg : 3 * leg + 3])}"
+                )
+            chains.append(chain)
+        limits = [joints[name].find("limit") for name in joint_names]
+        lower = np.array([-np.inf if limit is None else float(limit.get("lower", "-inf")) for limit in limits])
+        upper = np.array([np.inf if limit is None else float(limit.get("upper", "inf")) for limit in limits])
+        return cls(chains, lower, upper)
+
+    def forward(self, joint_position: FloatArray) -> FloatArray:
+        """Foot-centre positions in the body frame (m). ``(N, 12) rad -> (N, 4, 3)``."""
+        return self.forward_and_jacobians(joint_position)[0]
+
+    def forward_and_jacobians(self, joint_position: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Foot-centre positions and geometric Jacobians of the foot links, in the body frame.
+
+        Args:
+            joint_position: (N, 12) rad.
+
+        Returns:
+            position (N, 4, 3) m; linear Jacobian (N, 4, 3, 3) and angular Jacobian (N, 4, 3, 3), whose last axis runs
+            over the leg's three joints: ``v_foot = J_v dq_leg`` and ``w_foot = J_w dq_leg`` relative to the body.
+        """
+        q = np.atleast_2d(np.asarray(joint_position, dtype=float))
+        n = q.shape[0]
+        position = np.zeros((n, LEGS, 3))
+        linear = np.zeros((n, LEGS, 3, 3))
+        angular = np.zeros((n, LEGS, 3, 3))
+        for leg, chain in enumerate(self._chains):
+            rotation = np.broadcast_to(np.eye(3), (n, 3, 3))
+            origin = np.zeros((n, 3))
+            origins, axes = [], []
+            for piece in chain:
+                origin = origin + rotation @ piece.translation
+                rotation = rotation @ piece.rotation
+                if piece.joint is not None:
+                    origins.append(origin)
+                    axes.append(rotation @ piece.axis)
+                    rotation = rotation @ _rotation_about(piece.axis, q[:, piece.joint])
+            position[:, leg] = origin
+            for joint, (at, axis) in enumerate(zip(origins, axes, strict=True)):
+                linear[:, leg, :, joint] = np.cross(axis, origin - at)
+                angular[:, leg, :, joint] = axis
+        return position, linear, angular
+
+
+def _rotation_about(axis: FloatArray, angle: FloatArray) -> FloatArray:
+    """Rodrigues' formula for one unit axis and many angles. ``(3,), (N,) -> (N, 3, 3)``."""
+    hat = skew(axis)
+    return np.eye(3) + np.sin(angle)[:, None, None] * hat + (1 - np.cos(angle))[:, None, None] * (hat @ hat)
+
+
+def _child(element: ElementTree.Element, tag: str, attribute: str) -> str:
+    child = element.find(tag)
+    return "" if child is None else str(child.get(attribute, ""))
+
+
+def _read_joint(urdf: Path, joint: ElementTree.Element, slots: dict[str, int]) -> _ChainLink:
+    name = str(joint.get("name"))
+    kind = joint.get("type")
+    origin = joint.find("origin")
+    axis = joint.find("axis")
+    try:
+        xyz = _numbers("0 0 0" if origin is None else origin.get("xyz", "0 0 0"))
+        rpy = _numbers("0 0 0" if origin is None else origin.get("rpy", "0 0 0"))
+        direction = _numbers("1 0 0" if axis is None else axis.get("xyz", "1 0 0"))
+    except ValueError as error:
+        raise TraceError(f"{urdf}: joint {name}: {error}") from error
+    rotation = Rotation.from_euler("xyz", rpy).as_matrix()
+    if kind == "fixed":
+        return _ChainLink(xyz, rotation, direction, None)
+    if kind not in ("revolute", "continuous"):
+        raise TraceError(f"{urdf}: joint {name} is {kind}; legs may hold revolute, continuous and fixed joints")
+    if name not in slots:
+        raise TraceError(f"{urdf}: joint {name} moves a leg but the robot file does not name it")
+    norm = np.linalg.norm(direction)
+    if norm < 1e-9:
+        raise TraceError(f"{urdf}: joint {name} has a zero axis")
+    return _ChainLink(xyz, rotation, direction / norm, slots[name])
+
+
+def _numbers(text: str) -> FloatArray:
+    values = np.array([float(part) for part in text.split()])
+    if values.shape != (3,) or not np.isfinite(values).all():
+        raise ValueError(f"expected three finite numbers, found {text!r}")
+    return values
