@@ -1,0 +1,101 @@
+"""A whole log through an estimator, sample by sample, exactly as on the robot."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trace_ros.errors import TraceError
+from trace_ros.estimator.estimator import TraceEstimator
+from trace_ros.estimator.observation import WINDOW
+from trace_ros.logs import SensorLog, Trajectory
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class EstimatedRun:
+    """What an estimator made of a log.
+
+    Attributes:
+        trajectory: M poses with covariance; M is at most N - 29 for a log of N samples.
+        attention: (M, 6) head-mean attention over accel, gyro, FL, FR, RL, RR.
+        stationary: (M,) whether the pose was held.
+        step_time_s: (M,) wall time of each step, s.
+    """
+
+    trajectory: Trajectory
+    attention: FloatArray
+    stationary: NDArray[np.bool_]
+    step_time_s: FloatArray
+
+
+def run_estimator(
+    estimator: TraceEstimator, log: SensorLog, progress: Callable[[int], None] | None = None
+) -> EstimatedRun:
+    """Reset the estimator and step it through a log.
+
+    A pose that was set before is forgotten with the reset; set it through ``estimator.set_pose`` from a callback or
+    start from the log's own gravity direction.
+
+    Args:
+        estimator: any estimator; its state is that of the log's end afterwards.
+        log: N samples.
+        progress: called now and then with the number of samples done.
+
+    Raises:
+        TraceError: the log is too short to fill the window once.
+    """
+    if len(log) < WINDOW:
+        raise TraceError(f"the log has {len(log)} samples; the estimator needs at least {WINDOW} for its first estimate")
+    estimator.reset()
+    return _run(estimator, log, progress)
+
+
+def run_from(
+    estimator: TraceEstimator,
+    log: SensorLog,
+    position: FloatArray,
+    orientation: FloatArray,
+    progress: Callable[[int], None] | None = None,
+) -> EstimatedRun:
+    """Like `run_estimator`, starting at a known pose (m; quaternion x, y, z, w) instead of level at the origin."""
+    if len(log) < WINDOW:
+        raise TraceError(f"the log has {len(log)} samples; the estimator needs at least {WINDOW} for its first estimate")
+    estimator.reset()
+    estimator.set_pose(position, orientation)
+    return _run(estimator, log, progress)
+
+
+def _run(estimator: TraceEstimator, log: SensorLog, progress: Callable[[int], None] | None) -> EstimatedRun:
+    estimates = []
+    times = []
+    for index, sample in enumerate(log):
+        begin = time.perf_counter()
+        estimate = estimator.step(sample)
+        elapsed = time.perf_counter() - begin
+        if estimate is not None:
+            estimates.append(estimate)
+            times.append(elapsed)
+        if progress is not None and index % 500 == 499:
+            progress(index + 1)
+    if not estimates:
+        raise TraceError("the log has gaps so often that the window never filled: no estimate was made")
+    trajectory = Trajectory(
+        np.array([estimate.stamp_ns for estimate in estimates], dtype=np.int64),
+        np.array([estimate.position for estimate in estimates]),
+        np.array([estimate.orientation for estimate in estimates]),
+        np.array([estimate.velocity for estimate in estimates]),
+        np.array([estimate.angular_velocity for estimate in estimates]),
+        np.array([estimate.pose_covariance for estimate in estimates]),
+    )
+    return EstimatedRun(
+        trajectory,
+        np.array([estimate.attention for estimate in estimates], dtype=float),
+        np.array([estimate.stationary for estimate in estimates]),
+        np.array(times),
+    )
