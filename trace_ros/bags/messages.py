@@ -1,0 +1,236 @@
+"""From serialised messages to arrays: one class per message type that this package reads.
+
+Each collects the messages of one topic and returns columns, with the faulty rows dropped and counted.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trace_ros.bags.storage import typestore
+from trace_ros.bags.topics import IMU_TYPE, JOINT_STATE_TYPE, ODOMETRY_TYPE
+from trace_ros.errors import TraceError
+from trace_ros.logs import FloatArray, IntArray
+
+RawMessages = Iterable[tuple[int, bytes]]
+"""Time of recording (ns) and CDR bytes."""
+
+
+@dataclass
+class Columns:
+    """One topic as arrays.
+
+    Attributes:
+        stamp_ns: (N,) as stamped by the sender, or as recorded where the sender leaves its stamps empty.
+        values: arrays of length N by name; None where the topic does not report the quantity.
+        notes: what a reader of the bag should know, one line each.
+    """
+
+    stamp_ns: IntArray
+    values: dict[str, NDArray[Any] | None]
+    notes: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return int(self.stamp_ns.size)
+
+    def select(self, mask: NDArray[Any]) -> Columns:
+        """Rows by mask or index."""
+        values = {name: None if value is None else value[mask] for name, value in self.values.items()}
+        return Columns(self.stamp_ns[mask], values, self.notes)
+
+
+def read_imu(topic: str, messages: RawMessages) -> Columns:
+    """sensor_msgs/Imu -> ``angular_velocity (N, 3)``, ``linear_acceleration (N, 3)``, in the IMU's own frame.
+
+    Raises:
+        TraceError: a message cannot be decoded, or declares one of the two as not reported (covariance -1, REP-145).
+    """
+    stamps, rows = _Stamps(topic), []
+    decode = typestore().deserialize_cdr
+    for number, (recorded, raw) in enumerate(messages):
+        message: Any = _decode(decode, raw, IMU_TYPE, topic, number)
+        stamps.add(message.header.stamp, recorded)
+        w, a = message.angular_velocity, message.linear_acceleration
+        rows.append((w.x, w.y, w.z, a.x, a.y, a.z))
+        if number == 0:
+            for name in ("angular_velocity", "linear_acceleration"):
+                if getattr(message, f"{name}_covariance")[0] == -1:
+                    raise TraceError(f"topic {topic}: declares that it does not report {name} (covariance -1, REP-145)")
+    table = np.array(rows, dtype=float).reshape(-1, 6)
+    columns = Columns(
+        stamps.array(), {"angular_velocity": table[:, :3], "linear_acceleration": table[:, 3:]}, stamps.notes
+    )
+    return _drop_rows(topic, columns, np.isfinite(table).all(axis=1), "not finite")
+
+
+def read_joint_states(topic: str, messages: RawMessages, joint_names: tuple[str, ...]) -> Columns:
+    """sensor_msgs/JointState -> ``position``, ``velocity``, ``effort``, each (N, 12) in the order of ``joint_names``.
+
+    Velocity or effort that most messages leave empty or fill with NaN (as ros2_control does) is None: not reported.
+
+    Raises:
+        TraceError: joints are missing, an array has another length than the names, or a message cannot be decoded.
+    """
+    stamps = _Stamps(topic)
+    decode = typestore().deserialize_cdr
+    columns: dict[str, list[FloatArray]] = {"position": [], "velocity": [], "effort": []}
+    absent = np.full(len(joint_names), np.nan)
+    names: list[str] = []
+    index = np.empty(0, dtype=int)
+    for number, (recorded, raw) in enumerate(messages):
+        message: Any = _decode(decode, raw, JOINT_STATE_TYPE, topic, number)
+        stamps.add(message.header.stamp, recorded)
+        if message.name != names:
+            names = list(message.name)
+            index = _joint_index(topic, number, names, joint_names)
+        for column, rows in columns.items():
+            values = getattr(message, column)
+            if values.size != len(names) and (values.size or column == "position"):
+                raise TraceError(
+                    f"topic {topic}, message {number}: {values.size} values of {column} for {len(names)} joint names"
+                )
+            rows.append(values[index] if values.size else absent)
+    shape = (-1, len(joint_names))
+    tables: dict[str, NDArray[Any] | None] = {name: np.array(rows).reshape(shape) for name, rows in columns.items()}
+    usable = np.ones(len(columns["position"]), dtype=bool)
+    for name, table in tables.items():
+        assert table is not None
+        finite = np.isfinite(table).all(axis=1)
+        if name != "position" and finite.mean() < 0.5:
+            tables[name] = None
+        else:
+            usable &= finite
+    return _drop_rows(topic, Columns(stamps.array(), tables, stamps.notes), usable, "not finite or not complete")
+
+
+def read_odometry_messages(topic: str, messages: RawMessages) -> Columns:
+    """nav_msgs/Odometry -> ``position``, ``orientation``, ``velocity``, ``angular_velocity``, ``covariance (N, 6, 6)``.
+
+    The twist is in the child frame, as in the message. The angular velocity is None if declared unknown (covariance
+    -1), the covariance None if zero throughout.
+
+    Raises:
+        TraceError: a message cannot be decoded.
+    """
+    stamps, rows, covariances = _Stamps(topic), [], []
+    decode = typestore().deserialize_cdr
+    angular_known = True
+    for number, (recorded, raw) in enumerate(messages):
+        message: Any = _decode(decode, raw, ODOMETRY_TYPE, topic, number)
+        stamps.add(message.header.stamp, recorded)
+        p, q = message.pose.pose.position, message.pose.pose.orientation
+        v, w = message.twist.twist.linear, message.twist.twist.angular
+        rows.append((p.x, p.y, p.z, q.x, q.y, q.z, q.w, v.x, v.y, v.z, w.x, w.y, w.z))
+        covariances.append(message.pose.covariance)
+        angular_known &= message.twist.covariance[21] != -1
+    table = np.array(rows, dtype=float).reshape(-1, 13)
+    covariance = np.array(covariances, dtype=float).reshape(-1, 6, 6)
+    values: dict[str, NDArray[Any] | None] = {
+        "position": table[:, :3],
+        "orientation": table[:, 3:7],
+        "velocity": table[:, 7:10],
+        "angular_velocity": table[:, 10:] if angular_known else None,
+        "covariance": covariance if covariance.any() and np.isfinite(covariance).all() else None,
+    }
+    usable = np.isfinite(table).all(axis=1) & (np.linalg.norm(table[:, 3:7], axis=1) > 1e-6)
+    return _drop_rows(
+        topic, Columns(stamps.array(), values, stamps.notes), usable, "not finite or without an orientation"
+    )
+
+
+def keep_increasing(topic: str, columns: Columns) -> tuple[Columns, int, int]:
+    """Drop repeated and out-of-order stamps, as few rows as possible.
+
+    Out of order are those outside a longest increasing subsequence: one wild stamp into the future then costs one row,
+    not all that follow.
+
+    Returns:
+        The remaining rows, the number of repeated and the number of out-of-order rows.
+    """
+    stamps = columns.stamp_ns
+    if stamps.size < 2 or (np.diff(stamps) > 0).all():
+        return columns, 0, 0
+    first = np.zeros(stamps.size, dtype=bool)
+    first[np.unique(stamps, return_index=True)[1]] = True
+    repeated = int((~first).sum())
+    columns = columns.select(first)
+    kept = columns.select(_longest_increasing(columns.stamp_ns))
+    disordered = len(columns) - len(kept)
+    parts = [f"{count} {what}" for count, what in ((repeated, "repeated"), (disordered, "out of order")) if count]
+    kept.notes.append(f"topic {topic}: dropped messages with stamps {' and '.join(parts)}")
+    return kept, repeated, disordered
+
+
+class _Stamps:
+    """Header stamps of one topic, with the time of recording to fall back on where the sender leaves them empty."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        self._sent: list[int] = []
+        self._recorded: list[int] = []
+        self.notes: list[str] = []
+
+    def add(self, stamp: Any, recorded: int) -> None:
+        self._sent.append(stamp.sec * 1_000_000_000 + stamp.nanosec)
+        self._recorded.append(recorded)
+
+    def array(self) -> IntArray:
+        # A simulation may start at zero; only a topic without any stamp has none.
+        if len(self._sent) > 1 and not any(self._sent):
+            self.notes.append(
+                f"topic {self._topic}: header stamps are all zero; the times of recording are used instead"
+            )
+            return np.array(self._recorded, dtype=np.int64)
+        return np.array(self._sent, dtype=np.int64)
+
+
+def _decode(decode: Any, raw: bytes, message_type: str, topic: str, number: int) -> Any:
+    try:
+        return decode(raw, message_type)
+    except Exception as error:  # the deserialiser raises whatever the bytes make it trip over
+        raise TraceError(f"topic {topic}, message {number}: not a {message_type} ({type(error).__name__})") from error
+
+
+def _joint_index(topic: str, number: int, names: list[str], wanted: tuple[str, ...]) -> NDArray[np.int_]:
+    if missing := [name for name in wanted if name not in names]:
+        raise TraceError(
+            f"topic {topic}, message {number}: joints {', '.join(missing)} are missing; "
+            f"it has {', '.join(names) or 'none'}"
+        )
+    return np.array([names.index(name) for name in wanted])
+
+
+def _drop_rows(topic: str, columns: Columns, usable: NDArray[np.bool_], why: str) -> Columns:
+    if usable.all():
+        return columns
+    columns.notes.append(f"topic {topic}: dropped {int((~usable).sum())} of {usable.size} messages: {why}")
+    return columns.select(usable)
+
+
+def _longest_increasing(stamps: IntArray) -> NDArray[np.int_]:
+    """Indices of a longest strictly increasing subsequence (patience sorting, O(n log n)); stamps are distinct."""
+    tails: list[int] = []
+    tail_index: list[int] = []
+    previous = np.full(stamps.size, -1)
+    for index, stamp in enumerate(stamps.tolist()):
+        place = bisect_left(tails, stamp)
+        if place == len(tails):
+            tails.append(stamp)
+            tail_index.append(index)
+        else:
+            tails[place] = stamp
+            tail_index[place] = index
+        if place:
+            previous[index] = tail_index[place - 1]
+    chain = []
+    index = tail_index[-1]
+    while index >= 0:
+        chain.append(index)
+        index = int(previous[index])
+    return np.array(chain[::-1])
