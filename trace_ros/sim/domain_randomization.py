@@ -1,0 +1,188 @@
+"""Domain randomisation of contact, dynamics and disturbances (the paper, section "Simulation Training Details").
+
+Friction U(0.4, 1.2) and the sudden slip (1 %, U(0.3, 0.4)) are the paper's; it gives no numbers for the rest, which are
+our choice. Each term has a neutral value that switches it off: a factor of [1, 1], an addition of [0, 0], a probability
+of 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, Field
+
+from trace_ros.logs import LEGS
+from trace_ros.robot import RobotDescription
+from trace_ros.sim.backend import RobotDynamics
+from trace_ros.sim.policy import WalkingPolicy
+from trace_ros.sim.ranges import STRICT, Range, draw
+
+FloatArray = NDArray[np.float64]
+Probability = Annotated[float, Field(ge=0, le=1)]
+NotNegative = Annotated[float, Field(ge=0)]
+
+
+class ContactRandomization(BaseModel):
+    """Feet on ground.
+
+    Attributes:
+        friction: sliding friction coefficient of a rollout.
+        slip_probability: for each foot in contact and control step, that it starts to slip until it lifts off.
+        slip_friction: friction coefficient of a slipping foot.
+        time_constant: s, softness of the feet; below 0.005 the impacts of a trot pass 600 N.
+    """
+
+    model_config = STRICT
+    friction: Range = (0.4, 1.2)
+    slip_probability: Probability = 0.01
+    slip_friction: Range = (0.3, 0.4)
+    time_constant: Range = (0.005, 0.03)
+
+
+class DynamicsRandomization(BaseModel):
+    """The body and its motors.
+
+    Attributes:
+        base_mass: kg, added to the body (a payload, or a battery left out).
+        base_com_offset: m, shift of the body's centre of mass along x, y and z, each drawn from [-value, value].
+        mass_scale: factor on the mass and inertia of all links.
+        inertia_scale: further factor on the body's inertia.
+        joint_friction: N m, Coulomb friction.
+        joint_damping: N m s/rad.
+        armature: kg m^2, rotor inertia at the joint.
+        motor_strength: factor on the torque limits.
+        kp_scale, kd_scale: factors on the gains that the motors really have.
+    """
+
+    model_config = STRICT
+    base_mass: Range = (-0.5, 2.0)
+    base_com_offset: tuple[NotNegative, NotNegative, NotNegative] = (0.03, 0.02, 0.02)
+    mass_scale: Range = (0.92, 1.08)
+    inertia_scale: Range = (0.8, 1.25)
+    joint_friction: Range = (0.0, 0.4)
+    joint_damping: Range = (0.0, 0.2)
+    armature: Range = (0.005, 0.015)
+    motor_strength: Range = (0.7, 1.0)
+    kp_scale: Range = (0.9, 1.1)
+    kd_scale: Range = (0.8, 1.2)
+
+
+class PushRandomization(BaseModel):
+    """Forces on the body.
+
+    Attributes:
+        probability: that a rollout is pushed at all.
+        force: N, horizontal, in a random direction.
+        vertical: largest vertical part, as a factor of the force.
+        duration: s.
+        interval: s, pause between two pushes.
+    """
+
+    model_config = STRICT
+    probability: Probability = 0.4
+    force: Range = (10.0, 100.0)
+    vertical: NotNegative = 0.3
+    duration: Range = (0.05, 0.3)
+    interval: Range = (0.5, 3.0)
+
+
+class RandomizationConfig(BaseModel):
+    """All that varies between rollouts besides ground, commands, policy and sensors."""
+
+    model_config = STRICT
+    contact: ContactRandomization = ContactRandomization()
+    dynamics: DynamicsRandomization = DynamicsRandomization()
+    push: PushRandomization = PushRandomization()
+
+
+def nominal_dynamics(robot: RobotDescription, policy: WalkingPolicy) -> RobotDynamics:
+    """The robot as its files describe it, with the policy's gains."""
+    return RobotDynamics(policy.kp, policy.kd, robot.torque_limits)
+
+
+def draw_dynamics(
+    config: RandomizationConfig, robot: RobotDescription, policy: WalkingPolicy, rng: np.random.Generator
+) -> RobotDynamics:
+    """One rollout's robot."""
+    dynamics, contact = config.dynamics, config.contact
+    offset = rng.uniform(-1.0, 1.0, 3) * dynamics.base_com_offset
+    return RobotDynamics(
+        kp=policy.kp * draw(rng, dynamics.kp_scale),
+        kd=policy.kd * draw(rng, dynamics.kd_scale),
+        torque_limit=robot.torque_limits * draw(rng, dynamics.motor_strength),
+        base_mass=draw(rng, dynamics.base_mass),
+        base_com_offset=(float(offset[0]), float(offset[1]), float(offset[2])),
+        mass_scale=draw(rng, dynamics.mass_scale),
+        inertia_scale=draw(rng, dynamics.inertia_scale),
+        joint_friction=draw(rng, dynamics.joint_friction),
+        joint_damping=draw(rng, dynamics.joint_damping),
+        armature=draw(rng, dynamics.armature),
+        foot_friction=draw(rng, contact.friction),
+        foot_time_constant=draw(rng, contact.time_constant),
+    )
+
+
+def draw_pushes(
+    config: PushRandomization, start: float, duration: float, rate_hz: float, rng: np.random.Generator
+) -> FloatArray:
+    """Forces on the body (world frame) at the policy's rate, none before ``start`` (s): (T, 3) N."""
+    steps = int(np.ceil(duration * rate_hz))
+    pushes = np.zeros((steps, 3))
+    if rng.random() >= config.probability:
+        return pushes
+    at = start + draw(rng, config.interval) * rng.random()
+    while at < duration:
+        angle, force = rng.uniform(0.0, 2 * np.pi), draw(rng, config.force)
+        vertical = rng.uniform(-1.0, 1.0) * config.vertical
+        length = draw(rng, config.duration)
+        pushes[int(at * rate_hz) : int((at + length) * rate_hz) + 1] = force * np.array(
+            [np.cos(angle), np.sin(angle), vertical]
+        )
+        at += length + max(draw(rng, config.interval), 1.0 / rate_hz)
+    return pushes
+
+
+@dataclass(frozen=True)
+class SlipSchedule:
+    """When each foot would start to slip if it stood on the ground: (T, 4) bool, and on what friction: (T, 4)."""
+
+    starts: NDArray[np.bool_]
+    friction: FloatArray
+
+
+def draw_slips(
+    config: ContactRandomization, duration: float, rate_hz: float, rng: np.random.Generator
+) -> SlipSchedule:
+    """One rollout's sudden slips."""
+    shape = (int(np.ceil(duration * rate_hz)), LEGS)
+    return SlipSchedule(rng.random(shape) < config.slip_probability, rng.uniform(*config.slip_friction, shape))
+
+
+class SlipProcess:
+    """Friction of each foot over time: a foot that starts to slip keeps its low friction until it lifts off."""
+
+    def __init__(self, friction: FloatArray, schedules: list[SlipSchedule]) -> None:
+        """``friction``: (B,), of the feet that do not slip."""
+        self._nominal = np.repeat(friction[:, None], LEGS, axis=1)
+        self._starts = np.stack([schedule.starts for schedule in schedules], axis=1)
+        self._low = np.stack([schedule.friction for schedule in schedules], axis=1)
+        self._slipping = np.zeros_like(self._nominal, dtype=np.bool_)
+        self._current = self._nominal.copy()
+        self.onsets = np.zeros(len(friction), dtype=int)
+        """(B,) how many slips each robot has had."""
+
+    def update(self, step: int, contact: NDArray[np.bool_]) -> FloatArray | None:
+        """Friction (B, 4) from this control step on, or None where nothing changed. ``contact``: (B, 4)."""
+        new = contact & ~self._slipping & self._starts[step]
+        self.onsets += new.sum(axis=1)
+        slipping = (self._slipping | new) & contact
+        if not new.any() and (slipping == self._slipping).all():
+            return None
+        # A slip lowers friction; on ground that is slippery already it changes nothing.
+        low = np.minimum(self._low[step], self._nominal)
+        self._current = np.where(new, low, np.where(slipping, self._current, self._nominal))
+        self._slipping = slipping
+        return self._current

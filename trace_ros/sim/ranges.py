@@ -1,0 +1,54 @@
+"""Ranges that randomisation draws from, as they stand in YAML: ``[low, high]``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import numpy as np
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+
+from trace_ros.errors import TraceError
+from trace_ros.robot import describe_validation_error
+
+STRICT = ConfigDict(extra="forbid", frozen=True)
+"""Unknown keys are refused; configurations never change once read."""
+
+
+def _ordered(value: tuple[float, float]) -> tuple[float, float]:
+    if not (np.isfinite(value).all() and value[0] <= value[1]):
+        raise ValueError(f"expected [low, high] with low <= high, got {list(value)}")
+    return value
+
+
+Range = Annotated[tuple[float, float], AfterValidator(_ordered)]
+"""Bounds of a uniform distribution; equal bounds give a constant."""
+
+
+def draw(rng: np.random.Generator, bounds: tuple[float, float]) -> float:
+    """One number, uniform between the bounds."""
+    return float(rng.uniform(*bounds))
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def load_yaml_model(model: type[Model], path: Path, what: str) -> Model:
+    """Read a YAML file into a pydantic model.
+
+    Raises:
+        TraceError: the file is missing or unreadable, or a key is unknown or has a bad value (named in the message).
+    """
+    try:
+        data: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise TraceError(f"{path}: {what} cannot be read ({error.strerror})") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise TraceError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from error
+    if not isinstance(data, dict):
+        raise TraceError(f"{path}: {what} must hold keys and values, found {type(data).__name__}")
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise TraceError(f"{path}: {describe_validation_error(error)}") from error

@@ -1,0 +1,132 @@
+"""The ground as every engine understands it: planes, height fields and boxes, with their height as a function.
+
+World frame, z up, metres. A `Terrain` is data only; backends turn it into their own geometry. The generators that
+fill it are in `trace_ros.sim.terrain_generation`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Surface:
+    """What the ground is made of, where it differs from the feet's own friction and stiffness.
+
+    Attributes:
+        friction: sliding friction coefficient of foot on ground, or None: the foot decides.
+        time_constant: s, time constant of the soft contact (MuJoCo's ``solref``), or None: the foot decides.
+        sinkage: m, depth over which the contact grows to its full stiffness (MuJoCo's ``solimp`` width), or None.
+    """
+
+    friction: float | None = None
+    time_constant: float | None = None
+    sinkage: float | None = None
+
+    @property
+    def overrides(self) -> bool:
+        """Whether any property differs from the foot's."""
+        return any(value is not None for value in (self.friction, self.time_constant, self.sinkage))
+
+
+@dataclass(frozen=True)
+class Plane:
+    """Infinite plane through ``(0, 0, height)``, rising by ``tan(inclination)`` along +x."""
+
+    inclination: float = 0.0
+    height: float = 0.0
+    surface: Surface = Surface()
+
+    def height_at(self, xy: FloatArray) -> FloatArray:
+        """``(N, 2) -> (N,)``."""
+        return self.height + np.tan(self.inclination) * xy[:, 0]
+
+
+@dataclass(frozen=True)
+class HeightField:
+    """Heights on a regular grid; rows run along y, columns along x.
+
+    Attributes:
+        centre: (x, y) of the grid's middle.
+        cell: m, distance of neighbouring samples.
+        heights: (rows, columns) m.
+        surface: what it is made of.
+    """
+
+    centre: tuple[float, float]
+    cell: float
+    heights: FloatArray
+    surface: Surface = Surface()
+
+    @property
+    def half_size(self) -> tuple[float, float]:
+        """Half the extent along x and y (m)."""
+        rows, columns = self.heights.shape
+        return (columns - 1) * self.cell / 2, (rows - 1) * self.cell / 2
+
+    def height_at(self, xy: FloatArray) -> FloatArray:
+        """Bilinear; minus infinity outside. ``(N, 2) -> (N,)``."""
+        rows, columns = self.heights.shape
+        half_x, half_y = self.half_size
+        u = (xy[:, 0] - self.centre[0] + half_x) / self.cell
+        v = (xy[:, 1] - self.centre[1] + half_y) / self.cell
+        inside = (u >= 0) & (u <= columns - 1) & (v >= 0) & (v <= rows - 1)
+        column = np.clip(u.astype(int), 0, columns - 2)
+        row = np.clip(v.astype(int), 0, rows - 2)
+        a, b = u - column, v - row
+        z = self.heights
+        value = (z[row, column] * (1 - a) + z[row, column + 1] * a) * (1 - b) + (
+            z[row + 1, column] * (1 - a) + z[row + 1, column + 1] * a
+        ) * b
+        return np.where(inside, value, -np.inf)
+
+
+@dataclass(frozen=True)
+class Box:
+    """Axis-aligned box."""
+
+    centre: tuple[float, float, float]
+    half_size: tuple[float, float, float]
+    surface: Surface = Surface()
+
+    def height_at(self, xy: FloatArray) -> FloatArray:
+        """Height of the top; minus infinity beside the box. ``(N, 2) -> (N,)``."""
+        inside = (np.abs(xy[:, 0] - self.centre[0]) <= self.half_size[0]) & (
+            np.abs(xy[:, 1] - self.centre[1]) <= self.half_size[1]
+        )
+        return np.where(inside, self.centre[2] + self.half_size[2], -np.inf)
+
+
+@dataclass(frozen=True)
+class Terrain:
+    """A world's ground: the union of its parts.
+
+    Attributes:
+        kind: name for records.
+        planes, height_fields, boxes: the parts.
+        difficulty: what was drawn for it, for records.
+    """
+
+    kind: str
+    planes: tuple[Plane, ...] = ()
+    height_fields: tuple[HeightField, ...] = ()
+    boxes: tuple[Box, ...] = ()
+    difficulty: float = 0.0
+
+    def height_at(self, xy: FloatArray) -> FloatArray:
+        """Height of the highest part (m); minus infinity where there is no ground. ``(N, 2) -> (N,)``."""
+        xy = np.atleast_2d(np.asarray(xy, dtype=float))
+        height = np.full(len(xy), -np.inf)
+        for part in (*self.planes, *self.height_fields, *self.boxes):
+            height = np.maximum(height, part.height_at(xy))
+        return height
+
+    @property
+    def structure(self) -> tuple[object, ...]:
+        """What must be equal for terrains to be simulated in one batch."""
+        return len(self.planes), tuple(field.heights.shape for field in self.height_fields), len(self.boxes)

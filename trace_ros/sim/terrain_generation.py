@@ -1,0 +1,231 @@
+"""Random ground of seven kinds, each with its range of difficulty.
+
+The kinds are those that the paper names after Lee et al., "Learning quadrupedal locomotion over challenging terrain",
+Science Robotics 2020: flat and Perlin ground, discrete heights, random and inclined steps, stairs; and slopes.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, Field, model_validator
+
+from trace_ros.sim.ranges import STRICT, Range, draw
+from trace_ros.sim.terrain import Box, HeightField, Plane, Surface, Terrain
+
+FloatArray = NDArray[np.float64]
+
+TerrainKind = Literal["flat", "slope", "perlin", "discrete", "random_steps", "inclined_steps", "stairs"]
+TERRAIN_KINDS: tuple[TerrainKind, ...] = get_args(TerrainKind)
+Weight = Annotated[float, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
+
+
+class FlatConfig(BaseModel):
+    """Level ground."""
+
+    model_config = STRICT
+    weight: Weight = 1.0
+
+
+class SlopeConfig(BaseModel):
+    """A plane; ``inclination`` in rad."""
+
+    model_config = STRICT
+    weight: Weight = 1.0
+    inclination: Range = (0.03, 0.21)
+
+
+class PerlinConfig(BaseModel):
+    """Smooth noise; ``amplitude`` is the difference of the highest and the lowest point (m), ``wavelength`` in m."""
+
+    model_config = STRICT
+    weight: Weight = 1.0
+    amplitude: Range = (0.03, 0.18)
+    wavelength: Range = (0.6, 2.0)
+
+
+class BlockConfig(BaseModel):
+    """Blocks of differing heights: ``height`` (m) between the lowest and the highest, ``size`` (m) of a side, and the
+    inclination (rad) of the tops (inclined steps only)."""
+
+    model_config = STRICT
+    weight: Weight = 1.0
+    height: Range = (0.02, 0.12)
+    size: Range = (0.3, 1.0)
+    inclination: Range = (0.0, 0.0)
+
+
+class StairsConfig(BaseModel):
+    """Straight flights along x, up or down to either side of a landing: ``rise`` and ``tread`` of a step (m)."""
+
+    model_config = STRICT
+    weight: Weight = 1.0
+    rise: Range = (0.04, 0.13)
+    tread: Range = (0.28, 0.42)
+    landing: Range = (1.0, 2.0)
+    steps_per_flight: Annotated[int, Field(ge=1, le=50)] = 6
+
+
+class TerrainConfig(BaseModel):
+    """How often each kind comes (weights, relative to their sum) and how difficult it is.
+
+    Attributes:
+        cell: m, sampling of height fields.
+    """
+
+    model_config = STRICT
+    flat: FlatConfig = FlatConfig()
+    slope: SlopeConfig = SlopeConfig()
+    perlin: PerlinConfig = PerlinConfig()
+    discrete: BlockConfig = BlockConfig()
+    random_steps: BlockConfig = BlockConfig()
+    inclined_steps: BlockConfig = BlockConfig(inclination=(0.03, 0.17))
+    stairs: StairsConfig = StairsConfig()
+    cell: Positive = 0.04
+
+    @model_validator(mode="after")
+    def _some_terrain(self) -> TerrainConfig:
+        if sum(self.weights.values()) <= 0:
+            raise ValueError("all terrain weights are zero")
+        return self
+
+    @property
+    def weights(self) -> dict[TerrainKind, float]:
+        """Weight of each kind."""
+        return {kind: float(getattr(self, kind).weight) for kind in TERRAIN_KINDS}
+
+    def draw_kind(self, rng: np.random.Generator) -> TerrainKind:
+        """One kind, by weight."""
+        weights = np.array(list(self.weights.values()))
+        return TERRAIN_KINDS[int(rng.choice(len(weights), p=weights / weights.sum()))]
+
+
+def generate_terrain(kind: TerrainKind, config: TerrainConfig, half_size: float, rng: np.random.Generator) -> Terrain:
+    """Ground of one kind around the origin, reaching at least ``half_size`` (m) to all sides."""
+    if kind == "flat":
+        return Terrain(kind, planes=(Plane(),))
+    if kind == "slope":
+        inclination = draw(rng, config.slope.inclination)
+        return Terrain(kind, planes=(Plane(inclination),), difficulty=inclination)
+    if kind == "stairs":
+        rise = draw(rng, config.stairs.rise)
+        return Terrain(kind, boxes=_staircase(config.stairs, rise, half_size, rng), difficulty=rise)
+    count = 2 * int(np.ceil(half_size / config.cell)) + 1
+    shape = (count, count)
+    if kind == "perlin":
+        difficulty = draw(rng, config.perlin.amplitude)
+        heights = perlin_heights(shape, config.cell, difficulty, draw(rng, config.perlin.wavelength), rng)
+    elif kind == "discrete":
+        difficulty = draw(rng, config.discrete.height)
+        heights = discrete_heights(shape, config.cell, difficulty, config.discrete.size, rng)
+    else:
+        blocks = config.random_steps if kind == "random_steps" else config.inclined_steps
+        difficulty = draw(rng, blocks.height)
+        size, inclination = draw(rng, blocks.size), draw(rng, blocks.inclination)
+        heights = block_heights(shape, config.cell, difficulty, size, inclination, rng)
+    return Terrain(kind, height_fields=(HeightField((0.0, 0.0), config.cell, heights),), difficulty=difficulty)
+
+
+def perlin_heights(
+    shape: tuple[int, int], cell: float, amplitude: float, wavelength: float, rng: np.random.Generator
+) -> FloatArray:
+    """Gradient noise (Perlin 1985) of two octaves, from 0 to ``amplitude``. ``(rows, columns)`` m."""
+    height = _gradient_noise(shape, cell / wavelength, rng) + 0.35 * _gradient_noise(shape, 2.7 * cell / wavelength, rng)
+    height -= height.min()
+    return amplitude * height / max(float(height.max()), 1e-9)
+
+
+def discrete_heights(
+    shape: tuple[int, int], cell: float, height: float, size: tuple[float, float], rng: np.random.Generator
+) -> FloatArray:
+    """Rectangles of random size, place and height, laid over each other, from 0 to ``height``. ``(rows, columns)`` m."""
+    rows, columns = shape
+    heights = np.full(shape, height / 2)
+    mean_area = (sum(size) / 2) ** 2
+    # As many rectangles as would cover the ground 1.2 times.
+    for _ in range(int(1.2 * rows * columns * cell**2 / mean_area)):
+        half_rows, half_columns = (int(draw(rng, size) / cell / 2) for _ in range(2))
+        row, column = int(rng.integers(rows)), int(rng.integers(columns))
+        heights[
+            max(row - half_rows, 0) : row + half_rows + 1, max(column - half_columns, 0) : column + half_columns + 1
+        ] = rng.uniform(0.0, height)
+    return heights
+
+
+def block_heights(
+    shape: tuple[int, int], cell: float, height: float, size: float, inclination: float, rng: np.random.Generator
+) -> FloatArray:
+    """A pavement of square blocks of random heights whose tops lean by ``inclination`` (rad) in random directions.
+
+    Heights of the blocks' middles lie between 0 and ``height``. ``(rows, columns)`` m.
+    """
+    rows, columns = (np.arange(n) * cell for n in shape)
+    row, column = (rows / size).astype(int), (columns / size).astype(int)
+    blocks = (row[-1] + 1, column[-1] + 1)
+    level = rng.uniform(0.0, height, blocks)
+    direction = rng.uniform(0.0, 2 * np.pi, blocks)
+    slope = np.tan(inclination)
+    along_y = (rows - (row + 0.5) * size)[:, None] * (slope * np.sin(direction))[np.ix_(row, column)]
+    along_x = (columns - (column + 0.5) * size)[None, :] * (slope * np.cos(direction))[np.ix_(row, column)]
+    return level[np.ix_(row, column)] + along_x + along_y
+
+
+def flight_boxes(
+    profile: list[tuple[float, float]], x: float, y: float, half_width: float, depth: float, surface: Surface
+) -> tuple[Box, ...]:
+    """Boxes side by side along x from ``x`` on, centred on ``y``: one for each (length, height of the top) in metres.
+
+    All reach down to ``-depth``, so that no foot can catch under a step.
+    """
+    boxes = []
+    for length, top in profile:
+        half_height = (top + depth) / 2
+        boxes.append(Box((x + length / 2, y, top - half_height), (length / 2, half_width, half_height), surface))
+        x += length
+    return tuple(boxes)
+
+
+def stair_profile(rise: float, tread: float, steps: int, landing: float) -> list[tuple[float, float]]:
+    """Up ``steps`` steps, a landing, and down again: (length, height) of each tread."""
+    up = [(tread, rise * (i + 1)) for i in range(steps - 1)]
+    return [*up, (landing, rise * steps), *reversed(up)]
+
+
+def _staircase(config: StairsConfig, rise: float, half_size: float, rng: np.random.Generator) -> tuple[Box, ...]:
+    """A landing at the origin, and to either side a flight, a second landing and the flight back, then level ground."""
+    first = draw(rng, config.landing)
+    sides = []
+    for _ in range(2):
+        tread, landing = draw(rng, config.tread), draw(rng, config.landing)
+        sign = rng.choice((-1.0, 1.0))
+        side = stair_profile(sign * rise, tread, config.steps_per_flight, landing)
+        reach = first / 2 + sum(length for length, _ in side)
+        sides.append([*side, (max(half_size - reach, 1.0), 0.0)])
+    profile = [*reversed(sides[0]), (first, 0.0), *sides[1]]
+    start = -first / 2 - sum(length for length, _ in sides[0])
+    depth = config.steps_per_flight * rise + 1.0
+    return flight_boxes(profile, start, 0.0, half_size, depth, Surface())
+
+
+def _gradient_noise(shape: tuple[int, int], frequency: float, rng: np.random.Generator) -> FloatArray:
+    """Perlin's noise on a grid whose neighbouring samples are ``frequency`` lattice cells apart."""
+    v, u = (np.arange(n) * frequency for n in shape)
+    row, column = v.astype(int), u.astype(int)
+    angle = rng.uniform(0.0, 2 * np.pi, (row[-1] + 2, column[-1] + 2))
+    gradient_x, gradient_y = np.cos(angle), np.sin(angle)
+    dv, du = (v - row)[:, None], (u - column)[None, :]
+
+    def corner(down: int, right: int) -> FloatArray:
+        at = np.ix_(row + down, column + right)
+        return gradient_x[at] * (du - right) + gradient_y[at] * (dv - down)
+
+    def fade(t: FloatArray) -> FloatArray:
+        return t**3 * (t * (6 * t - 15) + 10)
+
+    a, b = fade(du), fade(dv)
+    top = corner(0, 0) * (1 - a) + corner(0, 1) * a
+    bottom = corner(1, 0) * (1 - a) + corner(1, 1) * a
+    return top * (1 - b) + bottom * b
