@@ -1,0 +1,103 @@
+"""The replay node: what goes out is what the bag holds, when it should."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from nav_msgs.msg import Odometry
+from rosgraph_msgs.msg import Clock
+from sensor_msgs.msg import Imu, JointState
+
+from trace_ros.bags import write_bag
+from trace_ros.logs import SensorLog
+from trace_ros.nodes.conversions import stamp_to_ns
+from trace_ros.robot import RobotDescription
+
+
+def stamps(messages: list) -> np.ndarray:
+    return np.array([stamp_to_ns(message.header.stamp) for message in messages])
+
+
+def test_plays_every_message_on_time_and_ends(start_node: Callable, client, bag: Path, log: SensorLog) -> None:
+    arrivals: list[float] = []
+    imu, joints = client.listen(Imu, "imu/data"), client.listen(JointState, "joint_states")
+    reference, clock = client.listen(Odometry, "reference/odom"), client.listen(Clock, "clock")
+    client.node.create_subscription(Imu, "imu/data", lambda _: arrivals.append(time.monotonic()), 5000)
+    node = start_node("replay_node", bag=bag)
+    assert node.wait() == 0
+    time.sleep(0.3)
+    for messages in (imu, joints, reference):
+        np.testing.assert_array_equal(stamps(messages), log.stamp_ns)
+    np.testing.assert_array_equal([m.angular_velocity.x for m in imu], log.angular_velocity[:, 0])
+    np.testing.assert_array_equal([list(m.effort) for m in joints], log.joint_torque)
+    # 3 s of bag take 3 s, with no drift: the second half takes as long as the first.
+    elapsed = np.array(arrivals) - arrivals[0]
+    assert abs(elapsed[-1] - log.duration_s) < 0.1
+    assert abs(elapsed[len(elapsed) // 2] - log.duration_s / 2) < 0.1
+    ticks = np.array([stamp_to_ns(m.clock) for m in clock])
+    assert abs(len(ticks) - 300) <= 2
+    assert (np.diff(ticks) == 10_000_000).all()
+    assert log.stamp_ns[0] <= ticks[0] <= log.stamp_ns[0] + 20_000_000
+
+
+def test_rate_and_restamping(start_node: Callable, client, bag: Path, log: SensorLog) -> None:
+    imu, clock = client.listen(Imu, "imu/data"), client.listen(Clock, "clock")
+    client.listen(JointState, "joint_states")
+    before = time.time_ns()
+    node = start_node("replay_node", bag=bag, rate=3, restamp=True)
+    assert node.wait() == 0
+    time.sleep(0.3)
+    sent = stamps(imu)
+    assert len(sent) == len(log)
+    assert before < sent[0] < sent[-1] < time.time_ns()
+    assert (np.diff(sent) > 0).all()
+    assert abs((sent[-1] - sent[0]) * 1e-9 - log.duration_s / 3) < 0.1
+    assert not clock
+    np.testing.assert_array_equal([m.linear_acceleration.z for m in imu], log.linear_acceleration[:, 2])
+
+
+def test_loops_until_interrupted_with_the_clock_going_back(start_node: Callable, client, robot, log, tmp_path) -> None:
+    short = log.select(slice(0, 100))
+    write_bag(tmp_path / "short", short, robot, storage="sqlite3")
+    imu, clock = client.listen(Imu, "imu/data"), client.listen(Clock, "clock")
+    client.listen(JointState, "joint_states")
+    node = start_node("replay_node", bag=tmp_path / "short", loop=True)
+    node.wait_for("playing", count=4)
+    assert node.interrupt() == 0
+    sent = stamps(imu)
+    assert (np.diff(sent) < 0).sum() >= 2
+    assert (np.diff([stamp_to_ns(m.clock) for m in clock]) < 0).sum() >= 2
+    np.testing.assert_array_equal(sent[:100], short.stamp_ns)
+    np.testing.assert_array_equal(sent[100:200], short.stamp_ns)
+
+
+def test_waits_for_subscribers(start_node: Callable, client, bag: Path) -> None:
+    node = start_node("replay_node", bag=bag, wait_for_subscribers=60.0)
+    node.wait_for("waiting up to 60 s for subscribers to /imu/data, /joint_states")
+    time.sleep(1.0)
+    assert not node.lines("playing")
+    client.listen(Imu, "imu/data")
+    client.listen(JointState, "joint_states")
+    node.wait_for("playing")
+    assert node.interrupt() == 0
+
+
+def test_refuses_in_one_line(start_node: Callable, robot: RobotDescription, bag: Path, log, tmp_path: Path) -> None:
+    write_bag(tmp_path / "odometry_only", log.select(slice(0, 0)), robot)
+    cases = {
+        "parameter 'bag' is empty": {},
+        f"{tmp_path}/none: no such file or directory": {"bag": tmp_path / "none"},
+        "parameter 'rate' is 0.0, expected 0.01 to 100": {"bag": bag, "rate": 0.0},
+        "unknown parameter 'bagg': did you mean 'bag'?": {"bagg": bag},
+        "no topic 'imu/raw' [sensor_msgs/msg/Imu]; the bag has: /imu/data": {"bag": bag, "imu_topic": "imu/raw"},
+        "the bag is empty": {"bag": tmp_path / "odometry_only"},
+    }
+    nodes = {text: start_node("replay_node", **parameters) for text, parameters in cases.items()}
+    for text, node in nodes.items():
+        assert node.wait() == 2
+        assert len(node.lines("FATAL")) == 1
+        assert text in node.lines("FATAL")[0]
+        assert "Traceback" not in node.log()

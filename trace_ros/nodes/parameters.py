@@ -1,0 +1,158 @@
+"""Parameters of the nodes: one table each, declared with type, range, unit and description, checked in one place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, cast
+
+from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor, SetParametersResult
+from rclpy.node import Node
+
+from trace_ros.errors import TraceError
+
+Value = bool | int | float | str | list[str]
+
+# Declared by rclpy itself, or by the middleware, on any node.
+_FOREIGN = ("use_sim_time", "start_type_description_service")
+_FOREIGN_PREFIX = "qos_overrides."
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a node.
+
+    Attributes:
+        name: as in YAML files.
+        default: also gives the type.
+        description: what it does; shown by ``ros2 param describe``.
+        unit: of numbers.
+        minimum, maximum: of numbers, inclusive; both or none.
+        choices: of texts; none means any text.
+        live: whether it may change while the node is at work.
+    """
+
+    name: str
+    default: Value
+    description: str
+    unit: str = ""
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
+    live: bool = False
+
+    def fault(self, value: Any) -> str | None:
+        """What is wrong with a value, as the end of a sentence that starts with the name; None if it will do."""
+        if type(value) is not type(self.default):
+            return f"is {_kind(value)}, expected {_kind(self.default)}"
+        if isinstance(value, float) and not math.isfinite(value):
+            return f"is {value}, expected a finite number"
+        low, high = self.minimum, self.maximum
+        value = cast(Any, value)
+        if low is not None and high is not None and not low <= value <= high:
+            return f"is {value}, expected {low:g} to {high:g}{' ' + self.unit if self.unit else ''}"
+        if self.choices and value not in self.choices:
+            return f"is {value!r}, expected one of {', '.join(self.choices)}"
+        return None
+
+    def descriptor(self) -> ParameterDescriptor:
+        """For ``ros2 param describe`` and for tools that draw sliders."""
+        unit = f" [{self.unit}]" if self.unit else ""
+        descriptor = ParameterDescriptor(name=self.name, description=f"{self.description}{unit}")
+        if self.choices:
+            descriptor.additional_constraints = f"one of {', '.join(self.choices)}"
+        if not self.live:
+            descriptor.additional_constraints += f"{'; ' if self.choices else ''}fixed while the node is at work"
+        if self.minimum is not None and self.maximum is not None:
+            if isinstance(self.default, float):
+                descriptor.floating_point_range = [FloatingPointRange(from_value=self.minimum, to_value=self.maximum)]
+            else:
+                descriptor.integer_range = [IntegerRange(from_value=int(self.minimum), to_value=int(self.maximum))]
+        return descriptor
+
+
+class Parameters:
+    """The declared parameters of one node.
+
+    A bad value given at the start is remembered rather than raised, so that a managed node can refuse to configure with
+    a clear line, have the parameter set right, and configure again.
+    """
+
+    def __init__(self, node: Node, table: Sequence[Parameter]) -> None:
+        self._table = {parameter.name: parameter for parameter in table}
+        self._values: dict[str, Any] = {}
+        self._faults: dict[str, str] = {}
+        self.locked = False
+        """Whether parameters that are not ``live`` are fixed at present."""
+        # rclpy has no public way to see what was given on the command line or in files under names nobody declared.
+        given: dict[str, Any] = {name: p.value for name, p in getattr(node, "_parameter_overrides", {}).items()}
+        for parameter in table:
+            value = given.get(parameter.name, parameter.default)
+            if isinstance(parameter.default, float) and type(value) is int:
+                value = float(value)  # nobody wants to be told that 1 is not 1.0
+            if isinstance(parameter.default, list) and isinstance(value, (list, tuple)):
+                value = [str(item) for item in value]
+            if fault := parameter.fault(value):
+                self._faults[parameter.name] = f"parameter {parameter.name!r} {fault}"
+                value = parameter.default
+            node.declare_parameter(parameter.name, value, parameter.descriptor(), ignore_override=True)
+            self._values[parameter.name] = value
+        for name in given:
+            if name not in self._table and name not in _FOREIGN and not name.startswith(_FOREIGN_PREFIX):
+                near = get_close_matches(name, self._table, n=1)
+                hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(self._table))}"
+                self._faults[name] = f"unknown parameter {name!r}: {hint}"
+        node.add_on_set_parameters_callback(self._on_set)
+
+    def check(self) -> None:
+        """Refuse to go on with bad or unknown parameters.
+
+        Raises:
+            TraceError: names the first one.
+        """
+        if self._faults:
+            first, *others = self._faults.values()
+            raise TraceError(first + (f" (and {len(others)} more)" if others else ""))
+
+    def text(self, name: str) -> str:
+        """Value of a text parameter."""
+        return str(self._values[name])
+
+    def texts(self, name: str) -> list[str]:
+        """Value of a list of texts."""
+        return list(self._values[name])
+
+    def number(self, name: str) -> float:
+        """Value of a floating-point parameter."""
+        return float(self._values[name])
+
+    def integer(self, name: str) -> int:
+        """Value of an integer parameter."""
+        return int(self._values[name])
+
+    def flag(self, name: str) -> bool:
+        """Value of a boolean parameter."""
+        return bool(self._values[name])
+
+    def _on_set(self, proposed: Sequence[Any]) -> SetParametersResult:
+        for item in proposed:
+            parameter = self._table.get(item.name)
+            if parameter is None:
+                continue
+            if self.locked and not parameter.live and item.value != self._values[item.name]:
+                reason = f"{item.name} is fixed while the node is at work: clean up (or end) the node, then set it"
+                return SetParametersResult(successful=False, reason=reason)
+            if fault := parameter.fault(item.value):
+                return SetParametersResult(successful=False, reason=f"{item.name} {fault}")
+        for item in proposed:
+            if item.name in self._table:
+                self._values[item.name] = item.value
+                self._faults.pop(item.name, None)
+        return SetParametersResult(successful=True)
+
+
+def _kind(value: Any) -> str:
+    kinds = {bool: "true or false", int: "an integer", float: "a number", str: "a text", list: "a list of texts"}
+    return kinds.get(type(value), "not set" if value is None else type(value).__name__)
