@@ -65,7 +65,7 @@ def sensor_log(trajectory: Trajectory, seed: int = 0, *, simulated: bool = False
     return SensorLog(
         trajectory.stamp_ns,
         rng.normal(size=(n, 3)),
-        rng.normal(size=(n, 3)) + [0, 0, 9.81],
+        rng.normal(size=(n, 3)) + np.array([0.0, 0.0, 9.81]),
         rng.normal(size=(n, 12)),
         rng.normal(size=(n, 12)),
         rng.normal(size=(n, 12)),

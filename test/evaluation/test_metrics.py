@@ -84,7 +84,7 @@ def test_velocity_increment_and_end_state_differ_by_the_error_at_the_start():
 
 
 def test_height_apart():
-    higher = Trajectory(TRUTH.stamp_ns, TRUTH.position + [0.3, 0.0, 0.4], TRUTH.orientation, TRUTH.velocity)
+    higher = Trajectory(TRUTH.stamp_ns, TRUTH.position + np.array([0.3, 0.0, 0.4]), TRUTH.orientation, TRUTH.velocity)
     metrics = evaluate(higher, TRUTH, MetricSettings(alignment="none"))
     assert metrics.ate_z_m == pytest.approx(0.4)
     assert metrics.ate_position_m == pytest.approx(0.5)
