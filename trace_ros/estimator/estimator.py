@@ -211,7 +211,7 @@ class TraceEstimator:
 
     def _start(self) -> tuple[torch.Tensor, ...]:
         """The network's state before the sample that filled the window; settles the initial roll and pitch."""
-        window = self._window.view()
+        window = self._window.view().copy()
         if not self._pose_is_set:
             roll, pitch = tilt_from_gravity(window[:, obs.ACCEL].mean(axis=0, dtype=np.float64)).tolist()
             self._pose.set_pose((0.0, 0.0, 0.0), _level(roll, pitch))
@@ -223,7 +223,7 @@ class TraceEstimator:
             speed = float(np.linalg.norm(self._velocity))
             self._pose.widen(speed * self._unobserved_s)
         with torch.inference_mode():
-            state: tuple[torch.Tensor, ...] = self._network.prime(torch.from_numpy(window[:-1].copy()))
+            state: tuple[torch.Tensor, ...] = self._network.prime(torch.from_numpy(window[:-1]))
         return state
 
 

@@ -35,43 +35,28 @@ class EstimatedRun:
 
 
 def run_estimator(
-    estimator: TraceEstimator, log: SensorLog, progress: Callable[[int], None] | None = None
+    estimator: TraceEstimator,
+    log: SensorLog,
+    initial_pose: tuple[FloatArray, FloatArray] | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> EstimatedRun:
     """Reset the estimator and step it through a log.
 
-    A pose that was set before is forgotten with the reset; set it through ``estimator.set_pose`` from a callback or
-    start from the log's own gravity direction.
-
     Args:
-        estimator: any estimator; its state is that of the log's end afterwards.
+        estimator: its state is that of the log's end afterwards.
         log: N samples.
+        initial_pose: position (3,) m and orientation (4,) quaternion x, y, z, w of the first estimate; None starts at
+            the origin, level by the log's own gravity direction.
         progress: called now and then with the number of samples done.
 
     Raises:
-        TraceError: the log is too short to fill the window once.
+        TraceError: the log is too short, or too full of gaps, to fill the window once.
     """
     if len(log) < WINDOW:
         raise TraceError(f"the log has {len(log)} samples; the estimator needs at least {WINDOW} for its first estimate")
     estimator.reset()
-    return _run(estimator, log, progress)
-
-
-def run_from(
-    estimator: TraceEstimator,
-    log: SensorLog,
-    position: FloatArray,
-    orientation: FloatArray,
-    progress: Callable[[int], None] | None = None,
-) -> EstimatedRun:
-    """Like `run_estimator`, starting at a known pose (m; quaternion x, y, z, w) instead of level at the origin."""
-    if len(log) < WINDOW:
-        raise TraceError(f"the log has {len(log)} samples; the estimator needs at least {WINDOW} for its first estimate")
-    estimator.reset()
-    estimator.set_pose(position, orientation)
-    return _run(estimator, log, progress)
-
-
-def _run(estimator: TraceEstimator, log: SensorLog, progress: Callable[[int], None] | None) -> EstimatedRun:
+    if initial_pose is not None:
+        estimator.set_pose(*initial_pose)
     estimates = []
     times = []
     for index, sample in enumerate(log):

@@ -1,0 +1,149 @@
+"""Robot files: kinematics against Pinocchio, names, and every way a file can be wrong."""
+
+from pathlib import Path
+
+import numpy as np
+import pinocchio
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from trace_ros.errors import TraceError
+from trace_ros.resources import config_directory
+from trace_ros.robot import LEG_NAMES, RobotDescription, available_robots
+
+GO2 = config_directory() / "robots" / "go2.yaml"
+
+
+@pytest.fixture(scope="module")
+def go2() -> RobotDescription:
+    return RobotDescription.load("go2")
+
+
+@pytest.fixture
+def robot_files(tmp_path: Path):
+    """Writes a changed copy of the Go2's files and returns the YAML's path."""
+
+    def write(change_yaml=None, change_urdf=None) -> Path:
+        data = yaml.safe_load(GO2.read_text())
+        if change_yaml is not None:
+            change_yaml(data)
+        urdf = (GO2.parent / "go2.urdf").read_text()
+        (tmp_path / "go2.urdf").write_text(urdf if change_urdf is None else change_urdf(urdf))
+        path = tmp_path / "changed.yaml"
+        path.write_text(yaml.safe_dump(data))
+        return path
+
+    return write
+
+
+def test_joint_order_is_fl_fr_rl_rr_and_hip_thigh_calf(go2):
+    assert go2.joint_names[:4] == ("FL_hip_joint", "FL_thigh_joint", "FL_calf_joint", "FR_hip_joint")
+    assert go2.foot_links == tuple(f"{leg}_foot" for leg in LEG_NAMES)
+
+
+@settings(max_examples=50)
+@given(q=arrays(float, 12, elements=st.floats(-3, 3)))
+def test_kinematics_equal_pinocchio(go2, q):
+    model = pinocchio.buildModelFromUrdf(str(go2.urdf))
+    data = model.createData()
+    configuration = np.zeros(model.nq)
+    columns = []
+    for name, value in zip(go2.joint_names, q, strict=True):
+        joint = model.joints[model.getJointId(name)]
+        configuration[joint.idx_q] = value
+        columns.append(joint.idx_v)
+    pinocchio.computeJointJacobians(model, data, configuration)
+    pinocchio.updateFramePlacements(model, data)
+    position, linear, angular = go2.kinematics.forward_and_jacobians(q[None])
+    for leg, foot in enumerate(go2.foot_links):
+        frame = model.getFrameId(foot)
+        jacobian = pinocchio.getFrameJacobian(model, data, frame, pinocchio.LOCAL_WORLD_ALIGNED)
+        own = columns[3 * leg : 3 * leg + 3]
+        np.testing.assert_allclose(position[0, leg], data.oMf[frame].translation, atol=1e-9)
+        np.testing.assert_allclose(linear[0, leg], jacobian[:3, own], atol=1e-9)
+        np.testing.assert_allclose(angular[0, leg], jacobian[3:, own], atol=1e-9)
+
+
+def test_kinematics_are_vectorised(go2):
+    q = np.random.default_rng(0).uniform(-1, 1, (7, 12))
+    together = go2.kinematics.forward_and_jacobians(q)
+    for index in range(7):
+        for whole, single in zip(together, go2.kinematics.forward_and_jacobians(q[index]), strict=True):
+            np.testing.assert_allclose(whole[index], single[0], atol=1e-15)
+
+
+def test_standing_feet_are_below_their_hips(go2):
+    feet = go2.kinematics.forward(go2.nominal_joint_positions[None])[0]
+    assert (np.sign(feet[:, 0]) == [1, 1, -1, -1]).all()
+    assert (np.sign(feet[:, 1]) == [1, -1, 1, -1]).all()
+    assert (feet[:, 2] < -0.25).all()
+    assert np.ptp(feet[:, 2]) < 1e-12
+
+
+def test_fingerprint_sees_geometry_and_not_gains(go2, robot_files):
+    tuned = RobotDescription.load(robot_files(lambda data: data["control"].update(kp=30.0)))
+    assert tuned.fingerprint == go2.fingerprint
+    longer = RobotDescription.load(robot_files(change_urdf=lambda urdf: urdf.replace("0 0 -0.213", "0 0 -0.214")))
+    assert longer.fingerprint != go2.fingerprint
+
+
+def test_unknown_robot_lists_the_known_ones():
+    with pytest.raises(TraceError, match=r"unknown robot 'go3'.*go2"):
+        RobotDescription.load("go3")
+    assert "go2" in available_robots()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d.update(foot_radios=1), "unknown key 'foot_radios'"),
+        (lambda d: d["control"].update(kp=-1), "control.kp: .*greater than 0"),
+        (lambda d: d.pop("legs"), "legs: "),
+        (lambda d: d["legs"].pop("RR"), "legs RR are missing"),
+        (lambda d: d["legs"]["FL"].update(joints=["a", "b"]), "legs.FL.joints"),
+        (lambda d: d["legs"]["FL"].update(foot_link="FR_foot"), "named more than once: FR_foot"),
+        (lambda d: d["legs"]["FL"].update(foot_link="toe"), "links toe are missing"),
+        (lambda d: d["legs"]["RL"]["joints"].__setitem__(0, "RL_abad"), "joints RL_abad are missing; it has FL_calf_joint"),
+        (lambda d: d["legs"]["FL"]["joints"].reverse(), "moves by .*expected"),
+        (lambda d: d.update(base_link="torso"), "links torso are missing"),
+        (lambda d: d.update(urdf="none.urdf"), "none.urdf: cannot be read"),
+    ],
+)
+def test_a_wrong_yaml_is_refused_by_name(robot_files, change, message):
+    with pytest.raises(TraceError, match=message) as refusal:
+        RobotDescription.load(robot_files(change))
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda text: text[:200], "not valid XML"),
+        (lambda text: text.replace('xyz="0 0 -0.213"/><axis', 'xyz="0 0"/><axis', 1), "expected three finite numbers"),
+        (lambda text: text.replace('<axis xyz="0 1 0"/>', '<axis xyz="0 0 0"/>', 1), "zero axis"),
+        (lambda text: text.replace('name="FL_hip_joint" type="revolute"', 'name="FL_hip_joint" type="prismatic"'), "prismatic"),
+    ],
+)
+def test_a_wrong_urdf_is_refused_by_name(robot_files, change, message):
+    with pytest.raises(TraceError, match=message) as refusal:
+        RobotDescription.load(robot_files(change_urdf=change))
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(("content", "message"), [("[1, 2]", "expected keys"), ("a: [", "not valid YAML"), ("", "expected keys")])
+def test_a_file_that_is_no_description_is_refused(tmp_path, content, message):
+    path = tmp_path / "robot.yaml"
+    path.write_text(content)
+    with pytest.raises(TraceError, match=message) as refusal:
+        RobotDescription.load(path)
+    assert "\n" not in str(refusal.value)
+
+
+def test_yaml_cannot_run_code(tmp_path):
+    path = tmp_path / "robot.yaml"
+    path.write_text("urdf: !!python/object/apply:os.system ['echo run']")
+    with pytest.raises(TraceError, match="not valid YAML"):
+        RobotDescription.load(path)
