@@ -1,0 +1,48 @@
+"""``trace export``: a training checkpoint becomes the TorchScript model that the robot runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from trace_ros.cli.common import console, write_json
+from trace_ros.errors import TraceError
+from trace_ros.estimator.checkpoint import export_model, load_model
+from trace_ros.robot import RobotDescription
+from trace_ros.training.export import card_from_state, network_from_state
+from trace_ros.training.state import load_state
+
+
+def export(
+    checkpoint: Annotated[Path, typer.Argument(help="checkpoint.pt of a training run.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="TorchScript file to write; its card goes beside it.")],
+    robot: Annotated[str, typer.Option(help="Robot that the run was for: a name, or the path of its YAML file.")] = "go2",
+    json_file: Annotated[Path | None, typer.Option("--json", help="Also write the model card here.")] = None,
+) -> None:
+    """Write a trained network as one TorchScript file, with its model card beside it."""
+    description = RobotDescription.load(robot)
+    state = load_state(checkpoint)
+    if state["robot_fingerprint"] != description.fingerprint or state["robot"] != description.name:
+        raise TraceError(
+            f"{checkpoint}: trained for {state['robot']} ({state['robot_fingerprint']}), "
+            f"not {description.name} ({description.fingerprint}): give its --robot"
+        )
+    card = card_from_state(state)
+    card_path = export_model(network_from_state(state), card, output)
+    load_model(output).check_robot(description)  # what cannot be loaded must not be shipped
+    table = Table(title=f"{card.name} for {card.robot}")
+    table.add_column("figure")
+    table.add_column("value", justify="right")
+    table.add_row("gradient steps", f"{card.steps}")
+    table.add_row("samples seen", f"{card.samples:.3g}")
+    table.add_row("training", f"{card.training_hours:.2f} h")
+    for name, value in card.figures.get("held_out", {}).items():
+        table.add_row(f"held out: {name}", f"{value:.4g}")
+    console.print(table)
+    console.print(f"model: {output}")
+    console.print(f"card:  {card_path}")
+    if json_file is not None:
+        write_json(json_file, card.model_dump(mode="json"))

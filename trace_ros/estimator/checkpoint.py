@@ -1,0 +1,200 @@
+"""The shipped model: one TorchScript file with normalisation, card and training weights inside, and its card as YAML beside it."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from trace_ros.errors import TraceError
+from trace_ros.estimator.network import NetworkConfig, TraceNetwork
+from trace_ros.estimator.odometry import ErrorModel
+from trace_ros.estimator.streaming import StreamingTrace
+from trace_ros.robot import RobotDescription, describe_validation_error
+
+FORMAT = 1
+"""Of shipped models; raised when older files can no longer be read."""
+
+MAX_BYTES = 256 * 1024**2
+"""A model has about two megabytes; what is larger is another file and is not even opened."""
+
+# Beside the TorchScript archive's own files: the card, and the weights in the form that training wants them.
+_CARD = "trace_card.json"
+_WEIGHTS = "trace_weights.pt"
+
+
+class ModelCard(BaseModel):
+    """What a model is, where it comes from and what was measured of it.
+
+    Attributes:
+        format: version of the file's layout.
+        name: of the estimator.
+        robot, robot_fingerprint: whom it was trained for (`RobotDescription.fingerprint`).
+        rate_hz: sampling rate of the training data.
+        network: sizes and parametrisation.
+        error_model: how fast its pose becomes uncertain.
+        training: config of the training.
+        simulation: config of the simulator that made the data.
+        seeds: of everything random.
+        command: that trained it.
+        steps, samples: gradient steps, and samples that they saw.
+        training_hours: wall clock.
+        figures: what was measured on held-out data, by name.
+        versions: of the packages that made the file.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    format: int = FORMAT
+    name: str = "trace"
+    robot: str
+    robot_fingerprint: str
+    rate_hz: Annotated[float, Field(gt=0)]
+    network: NetworkConfig = NetworkConfig()
+    error_model: ErrorModel = ErrorModel()
+    training: dict[str, Any] = {}
+    simulation: dict[str, Any] = {}
+    seeds: dict[str, int] = {}
+    command: str = ""
+    steps: int = 0
+    samples: int = 0
+    training_hours: float = 0.0
+    figures: dict[str, Any] = {}
+    versions: dict[str, str] = {}
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model ready to run.
+
+    Attributes:
+        module: TorchScript with ``prime(window (29, 47)) -> state`` and
+            ``step(observation (47,), state) -> (motion (9,), attention (6,), state)``, frozen for inference.
+        card: what it is.
+        path: where it came from.
+        weights: state of the `TraceNetwork` that it was made from, to train on.
+    """
+
+    module: torch.jit.ScriptModule
+    card: ModelCard
+    path: Path
+    weights: dict[str, torch.Tensor]
+
+    def check_robot(self, robot: RobotDescription) -> None:
+        """Refuse a robot that the model was not trained for.
+
+        Raises:
+            TraceError: another name or other kinematics.
+        """
+        card = self.card
+        if card.robot != robot.name:
+            raise TraceError(f"{self.path}: trained for robot {card.robot!r}, not {robot.name!r}: choose its own model")
+        if card.robot_fingerprint != robot.fingerprint:
+            raise TraceError(
+                f"{self.path}: trained for a {card.robot} of other dimensions (fingerprint {card.robot_fingerprint}, robot "
+                f"file has {robot.fingerprint}): undo the change of the robot file, or train again"
+            )
+
+    def network(self) -> TraceNetwork:
+        """The network with the model's weights, trainable."""
+        network = TraceNetwork(self.card.network)
+        network.load_state_dict(self.weights)
+        return network
+
+
+def export_model(network: TraceNetwork, card: ModelCard, path: Path) -> Path:
+    """Write a model and its card.
+
+    Args:
+        network: trained.
+        card: what to say of it.
+        path: of the TorchScript file; the card goes beside it with the suffix ``.yaml``.
+
+    Returns:
+        Path of the card.
+
+    Raises:
+        TraceError: a file cannot be written.
+    """
+    script = torch.jit.script(StreamingTrace(network).eval())
+    weights = io.BytesIO()
+    torch.save({name: value.detach().clone() for name, value in network.state_dict().items()}, weights)
+    card_path = path.with_suffix(".yaml")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(".partial")
+        extra = {_CARD: card.model_dump_json().encode(), _WEIGHTS: weights.getvalue()}
+        torch.jit.save(script, str(temporary), _extra_files=extra)
+        temporary.replace(path)
+        text = yaml.safe_dump(card.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+        card_path.write_text(text, encoding="utf-8")
+    except (OSError, RuntimeError) as error:
+        raise TraceError(f"{path}: cannot be written ({error})") from error
+    return card_path
+
+
+def load_model(path: Path) -> LoadedModel:
+    """Load a model that `export_model` wrote, frozen for inference on the CPU.
+
+    Raises:
+        TraceError: no such file, too large, not TorchScript, damaged, not a model of this package, or another version.
+    """
+    _check_file(path)
+    extra: dict[str, Any] = {_CARD: "", _WEIGHTS: ""}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = {name.rsplit("/", 1)[-1] for name in archive.namelist()}
+            # Reads every byte, so that a damaged file is refused before its weights are used.
+            damaged = archive.testzip()
+    except (zipfile.BadZipFile, OSError, EOFError) as error:
+        raise TraceError(f"{path}: not a TorchScript model, or truncated ({error})") from error
+    if damaged is not None:
+        raise TraceError(f"{path}: damaged ({damaged.rsplit('/', 1)[-1]}): copy or export it again")
+    if "constants.pkl" not in names:
+        raise TraceError(f"{path}: not a TorchScript model; a training checkpoint becomes one by trace export")
+    if not {_CARD, _WEIGHTS} <= names:
+        raise TraceError(f"{path}: TorchScript, but not exported by trace_ros (it holds no model card)")
+    try:
+        module = torch.jit.load(str(path), map_location="cpu", _extra_files=extra)
+        weights = torch.load(io.BytesIO(extra[_WEIGHTS]), map_location="cpu", weights_only=True)
+    except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise TraceError(f"{path}: cannot be loaded ({reason})") from error
+    card = _read_card(path, extra[_CARD])
+    frozen = torch.jit.freeze(module.eval(), preserved_attrs=["prime", "step"])
+    return LoadedModel(frozen, card, path, weights)
+
+
+def _check_file(path: Path) -> None:
+    if path.is_dir():
+        raise TraceError(f"{path}: is a folder, expected a model file (trace.pt)")
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise TraceError(f"{path}: no such model file; make one with trace train and trace export") from error
+    if size > MAX_BYTES:
+        raise TraceError(f"{path}: {size} bytes are too many for a model of trace_ros (at most {MAX_BYTES})")
+    if size == 0:
+        raise TraceError(f"{path}: is empty")
+
+
+def _read_card(path: Path, text: bytes | str) -> ModelCard:
+    try:
+        data = json.loads(text)
+        if not isinstance(data, dict):
+            raise ValueError("no keys and values")
+        version = data.get("format")
+        if version != FORMAT:
+            raise TraceError(f"{path}: model format {version}, this version reads {FORMAT}: export it again")
+        return ModelCard.model_validate(data)
+    except ValidationError as error:
+        raise TraceError(f"{path}: its model card is damaged ({describe_validation_error(error)})") from error
+    except ValueError as error:
+        raise TraceError(f"{path}: its model card is damaged ({error})") from error

@@ -1,0 +1,251 @@
+"""TraceNetwork: query CNN, foot-aware cross-attention, GRU and head (the paper's section "Network Architecture").
+
+The paper leaves the widths of the convolutions and of the leg MLP open; our choices are in `NetworkConfig`.
+The convolutions are unpadded, which makes the query shift-equivariant: `TraceNetwork.sequence` convolves a whole
+sequence once for all its windows, and `trace_ros.estimator.streaming` computes one new column a sample, with equal results.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal, NamedTuple
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from torch import Tensor, nn
+from torch.nn import functional
+
+from trace_ros.estimator.observation import DT, OBSERVATION_SIZE, WINDOW
+from trace_ros.logs import LEGS
+
+OUTPUT_SIZE = 9
+DISPLACEMENT = slice(0, 3)
+"""Displacement in the previous body frame, m."""
+ROTATION = slice(3, 6)
+"""Rotation vector from the previous to the current body frame, rad."""
+VELOCITY = slice(6, 9)
+"""Velocity in the current body frame, m/s."""
+
+TOKEN_NAMES = ("accel", "gyro", "FL", "FR", "RL", "RR")
+"""What the six attention weights belong to."""
+TOKENS = len(TOKEN_NAMES)
+LEG_TOKENS = slice(2, 6)
+
+LEG_FEATURES = 9
+"""Joint position, velocity and torque of one leg; its one-hot identity makes 13."""
+QUERY_SIZE = 11
+
+Size = Annotated[int, Field(ge=1, le=4096)]
+
+
+class NetworkConfig(BaseModel):
+    """Sizes and parametrisation of the network. The defaults are the paper's where it states them.
+
+    Attributes:
+        embedding: width d of the query, the tokens and the attention context (paper: 64).
+        kernel: samples each of the two convolutions sees (our choice).
+        heads: attention heads (paper: 2).
+        hidden: state of the GRU (paper: 128).
+        head: hidden widths of the prediction head (paper: 256, 128).
+        increments: how the nine outputs become motion (our choice). ``residual``: the rotation is predicted on top of
+            gyro * dt and the displacement on top of predicted velocity * dt. ``direct``: both from nothing.
+        output_layer_scale: factor on the starting weights of the last layer, so that training starts from the
+            parametrisation's own guess.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    embedding: Size = 64
+    kernel: Annotated[int, Field(ge=1, le=(WINDOW - 1) // 2)] = 5
+    heads: Annotated[int, Field(ge=1)] = 2
+    hidden: Size = 128
+    head: tuple[Size, Size] = (256, 128)
+    increments: Literal["residual", "direct"] = "residual"
+    output_layer_scale: Annotated[float, Field(gt=0)] = 0.01
+
+    @model_validator(mode="after")
+    def _heads_divide_the_embedding(self) -> NetworkConfig:
+        if self.embedding % self.heads:
+            raise ValueError(f"embedding {self.embedding} is not a multiple of heads {self.heads}")
+        return self
+
+    @property
+    def pooled_columns(self) -> int:
+        """Columns that two unpadded convolutions leave of a window (22 for kernel 5)."""
+        return WINDOW - 2 * (self.kernel - 1)
+
+
+class CrossAttention(nn.Module):
+    """Multi-head attention of one query over the tokens, with separate projections (equation (7) of the paper).
+
+    With one query and several tokens it is cheaper to project the query into token space than each token into key
+    space: ``q . (W_k t) = (W_k^T q) . t``, and ``sum_i a_i (W_v t_i) = W_v sum_i a_i t_i``. The result is that of
+    ``torch.nn.MultiheadAttention``; the tests hold it to that.
+    """
+
+    def __init__(self, embedding: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query = nn.Linear(embedding, embedding)
+        self.key = nn.Linear(embedding, embedding)
+        self.value = nn.Linear(embedding, embedding)
+        self.out = nn.Linear(embedding, embedding)
+        # The key's bias adds the same to every score of a query, so the softmax cancels it: nothing to learn there.
+        nn.init.zeros_(self.key.bias)
+        self.key.bias.requires_grad_(False)
+
+    def folded(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Projections multiplied out: query -> scaled token-space queries, and weighted tokens -> context.
+
+        Returns:
+            Weight (heads * d, d) and bias (heads * d) of the first, weight (d, heads * d) and bias (d) of the second.
+        """
+        width = self.query.weight.shape[0]
+        size = width // self.heads
+        key = self.key.weight.view(self.heads, size, width).transpose(1, 2) / math.sqrt(size)
+        query_weight = (key @ self.query.weight.view(self.heads, size, width)).reshape(self.heads * width, width)
+        query_bias = (key @ self.query.bias.view(self.heads, size, 1)).reshape(self.heads * width)
+        out = self.out.weight.view(width, self.heads, size).transpose(0, 1)
+        value_weight = (out @ self.value.weight.view(self.heads, size, width)).transpose(0, 1).reshape(width, -1)
+        value_bias = functional.linear(self.value.bias, self.out.weight, self.out.bias)
+        return query_weight, query_bias, value_weight, value_bias
+
+    def forward(self, query: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Attend.
+
+        Args:
+            query: (..., d).
+            tokens: (..., n, d).
+
+        Returns:
+            Context (..., d) and head-mean weights (..., n).
+        """
+        query_weight, query_bias, value_weight, value_bias = self.folded()
+        projected = functional.linear(query, query_weight, query_bias).unflatten(-1, (self.heads, -1))
+        weights = torch.softmax(projected @ tokens.transpose(-1, -2), dim=-1)
+        context = functional.linear((weights @ tokens).flatten(-2), value_weight, value_bias)
+        return context, weights.mean(dim=-2)
+
+
+class SequenceOutput(NamedTuple):
+    """What `TraceNetwork.sequence` gives for T samples.
+
+    Attributes:
+        motion: (B, T, 9) SI: displacement (m), rotation vector (rad), velocity (m/s).
+        attention: (B, T, 6) head-mean weights over `TOKEN_NAMES`; each row sums to 1.
+        hidden: (B, hidden) state of the GRU after the last sample.
+    """
+
+    motion: Tensor
+    attention: Tensor
+    hidden: Tensor
+
+
+class TraceNetwork(nn.Module):
+    """The estimator's network, with the normalisation of its inputs and outputs inside (as buffers).
+
+    Buffers ``observation_mean``, ``observation_scale`` (47,) and ``output_scale`` (9,) come from the training data
+    through `set_normalisation`; they start as 0, 1 and 1.
+    """
+
+    observation_mean: Tensor
+    observation_scale: Tensor
+    output_scale: Tensor
+
+    def __init__(self, config: NetworkConfig | None = None) -> None:
+        super().__init__()
+        self.config = config = config or NetworkConfig()
+        width = config.embedding
+        self.register_buffer("observation_mean", torch.zeros(OBSERVATION_SIZE))
+        self.register_buffer("observation_scale", torch.ones(OBSERVATION_SIZE))
+        self.register_buffer("output_scale", torch.ones(OUTPUT_SIZE))
+        self.register_buffer("leg_identity", torch.eye(LEGS), persistent=False)
+        self.convolution_1 = nn.Conv1d(QUERY_SIZE, width, config.kernel)
+        self.convolution_2 = nn.Conv1d(width, width, config.kernel)
+        self.query_projection = nn.Linear(width, width)
+        self.query_norm = nn.LayerNorm(width)
+        self.accel_token = nn.Linear(3, width)
+        self.gyro_token = nn.Linear(3, width)
+        self.leg_token = nn.Sequential(nn.Linear(LEG_FEATURES + LEGS, width), nn.ReLU(), nn.Linear(width, width))
+        self.attention = CrossAttention(width, config.heads)
+        self.gru = nn.GRU(width, config.hidden, batch_first=True)
+        first, second = config.head
+        self.head = nn.Sequential(
+            nn.Linear(width + config.hidden + 1, first),
+            nn.ReLU(),
+            nn.Linear(first, second),
+            nn.ReLU(),
+            nn.Linear(second, OUTPUT_SIZE),
+        )
+        with torch.no_grad():
+            last = self.head[-1]
+            last.weight.mul_(config.output_layer_scale)
+            last.bias.zero_()
+
+    def set_normalisation(self, mean: Tensor, scale: Tensor, output_scale: Tensor) -> None:
+        """Set what inputs are centred on and divided by, (47,) each, and what the raw outputs are multiplied by, (9,)."""
+        for name, value in (("observation_mean", mean), ("observation_scale", scale), ("output_scale", output_scale)):
+            getattr(self, name).copy_(value)
+
+    def initial_hidden(self, batch: int) -> Tensor:
+        """The GRU's state before the first sample: zeros (batch, hidden)."""
+        return self.observation_mean.new_zeros(batch, self.config.hidden)
+
+    def tokens(self, normalised: Tensor) -> Tensor:
+        """The six sensor tokens of normalised observations. ``(..., 47) -> (..., 6, d)``."""
+        legs = leg_features(normalised)
+        identity = self.leg_identity.expand(*legs.shape[:-1], LEGS)
+        leg_tokens = self.leg_token(torch.cat((legs, identity), dim=-1))
+        accel = self.accel_token(normalised[..., 3:6]).unsqueeze(-2)
+        gyro = self.gyro_token(normalised[..., 0:3]).unsqueeze(-2)
+        return torch.cat((accel, gyro, leg_tokens), dim=-2)
+
+    def sequence(self, observations: Tensor, hidden: Tensor) -> SequenceOutput:
+        """Run over a batch of sequences at once (training).
+
+        Args:
+            observations: (B, T + 29, 47) SI; the first 29 only fill the window of the first output.
+            hidden: (B, hidden) state of the GRU before the first output, see `initial_hidden`.
+        """
+        config = self.config
+        normalised = (observations - self.observation_mean) / self.observation_scale
+        columns = query_channels(normalised).transpose(1, 2)
+        columns = torch.relu(self.convolution_2(torch.relu(self.convolution_1(columns))))
+        pooled = functional.avg_pool1d(columns, config.pooled_columns, stride=1).transpose(1, 2)
+        query = self.query_norm(self.query_projection(pooled))
+        current = normalised[:, WINDOW - 1 :]
+        context, attention = self.attention(query, self.tokens(current))
+        memory, last = self.gru(context, hidden.unsqueeze(0))
+        raw = self.head(torch.cat((context, memory, current[..., DT]), dim=-1))
+        motion = motion_from_raw(
+            raw * self.output_scale, observations[:, WINDOW - 1 :], config.increments == "residual"
+        )
+        return SequenceOutput(motion, attention, last.squeeze(0))
+
+    def forward(self, observations: Tensor, hidden: Tensor) -> SequenceOutput:
+        """`sequence`, under the name that wrappers such as DistributedDataParallel call."""
+        return self.sequence(observations, hidden)
+
+
+def query_channels(observation: Tensor) -> Tensor:
+    """Gyro, accel, roll, pitch, vx, vy and dt (`QUERY_CHANNELS`, as two slices). ``(..., 47) -> (..., 11)``."""
+    return torch.cat((observation[..., :6], observation[..., 42:47]), dim=-1)
+
+
+def leg_features(observation: Tensor) -> Tensor:
+    """Joint position, velocity and torque gathered by leg. ``(..., 47) -> (..., 4, 9)``."""
+    joints = observation[..., 6:42].unflatten(-1, [3, 4, 3])
+    return joints.transpose(-3, -2).flatten(-2)
+
+
+def motion_from_raw(scaled: Tensor, observation: Tensor, residual: bool) -> Tensor:
+    """The nine outputs in SI from the head's outputs in units of dt. ``(..., 9), (..., 47) -> (..., 9)``.
+
+    Rates times the true dt; with ``residual`` on top of the measured angular velocity and the predicted velocity.
+    """
+    # TorchScript knows no slice constants: these are DT, DISPLACEMENT, ROTATION, VELOCITY and GYRO.
+    dt = observation[..., 46:47]
+    displacement, rotation, velocity = scaled[..., 0:3], scaled[..., 3:6], scaled[..., 6:9]
+    if residual:
+        displacement = displacement + velocity
+        rotation = rotation + observation[..., 0:3]
+    return torch.cat((displacement * dt, rotation * dt, velocity), dim=-1)

@@ -1,0 +1,238 @@
+"""One sample at a time: the network of `network.py` with caches, equal to running the whole window each step.
+
+A new sample adds one column to each convolution; everything else of the window is already in the caches. Written for
+TorchScript and for few, large operations: what is linear is multiplied out once (`fold`), not every step.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from trace_ros.estimator.network import LEG_FEATURES, TraceNetwork, leg_features, motion_from_raw, query_channels
+
+
+class StreamingState(NamedTuple):
+    """What a step leaves for the next; a leading batch dimension is optional.
+
+    Attributes:
+        inputs: (..., 4 * 11) normalised query channels of the last samples, oldest first.
+        columns: (..., 4 * d) of the first convolution.
+        pooled: (..., 21, d) columns of the second convolution.
+        hidden: (..., hidden) state of the GRU.
+    """
+
+    inputs: Tensor
+    columns: Tensor
+    pooled: Tensor
+    hidden: Tensor
+
+
+class FoldedWeights(NamedTuple):
+    """The network's parameters as `step` uses them; differentiable functions of the parameters (see `fold`)."""
+
+    mean: Tensor
+    inverse_scale: Tensor
+    output_scale: Tensor
+    convolution_1: Tensor
+    convolution_1_bias: Tensor
+    convolution_2: Tensor
+    convolution_2_bias: Tensor
+    query: Tensor
+    query_bias: Tensor
+    norm: Tensor
+    norm_bias: Tensor
+    imu_tokens: Tensor
+    imu_tokens_bias: Tensor
+    leg_1: Tensor
+    leg_1_bias: Tensor
+    leg_2: Tensor
+    leg_2_bias: Tensor
+    attention_query: Tensor
+    attention_query_bias: Tensor
+    attention_value: Tensor
+    attention_value_bias: Tensor
+    gru_input: Tensor
+    gru_hidden: Tensor
+    gru_input_bias: Tensor
+    gru_hidden_bias: Tensor
+    head_1: Tensor
+    head_1_bias: Tensor
+    head_2: Tensor
+    head_2_bias: Tensor
+    head_3: Tensor
+    head_3_bias: Tensor
+
+
+def fold(network: TraceNetwork) -> FoldedWeights:
+    """The weights of a network in the form that `step` wants. Gradients flow back to the network's parameters."""
+    config = network.config
+    width = config.embedding
+    hidden_leg = network.leg_token[0].weight
+    imu = hidden_leg.new_zeros(2, width, 6)
+    imu[0, :, 3:6] = network.accel_token.weight
+    imu[1, :, 0:3] = network.gyro_token.weight
+    attention_query, attention_query_bias, attention_value, attention_value_bias = network.attention.folded()
+    gru = network.gru
+    return FoldedWeights(
+        mean=network.observation_mean,
+        inverse_scale=1 / network.observation_scale,
+        output_scale=network.output_scale,
+        # (out, in, kernel) -> (out, kernel * in): the caches keep one sample after the other.
+        convolution_1=network.convolution_1.weight.transpose(1, 2).flatten(1),
+        convolution_1_bias=network.convolution_1.bias,
+        convolution_2=network.convolution_2.weight.transpose(1, 2).flatten(1),
+        convolution_2_bias=network.convolution_2.bias,
+        query=network.query_projection.weight,
+        query_bias=network.query_projection.bias,
+        norm=network.query_norm.weight,
+        norm_bias=network.query_norm.bias,
+        imu_tokens=imu.flatten(0, 1),
+        imu_tokens_bias=torch.cat((network.accel_token.bias, network.gyro_token.bias)),
+        leg_1=hidden_leg[:, :LEG_FEATURES],
+        # The one-hot identity picks one column of the weights: a bias for each leg.
+        leg_1_bias=hidden_leg[:, LEG_FEATURES:].T + network.leg_token[0].bias,
+        leg_2=network.leg_token[2].weight,
+        leg_2_bias=network.leg_token[2].bias,
+        attention_query=attention_query,
+        attention_query_bias=attention_query_bias,
+        attention_value=attention_value,
+        attention_value_bias=attention_value_bias,
+        gru_input=gru.weight_ih_l0,
+        gru_hidden=gru.weight_hh_l0,
+        gru_input_bias=gru.bias_ih_l0,
+        gru_hidden_bias=gru.bias_hh_l0,
+        head_1=network.head[0].weight,
+        head_1_bias=network.head[0].bias,
+        head_2=network.head[2].weight,
+        head_2_bias=network.head[2].bias,
+        head_3=network.head[4].weight,
+        head_3_bias=network.head[4].bias,
+    )
+
+
+def prime(weights: FoldedWeights, window: Tensor) -> StreamingState:
+    """Caches as they stand after the 29 samples before the first step. ``(..., 29, 47)`` SI; the GRU starts at zero."""
+    width = weights.convolution_1.shape[0]
+    inputs = query_channels((window - weights.mean) * weights.inverse_scale)
+    kernel = weights.convolution_1.shape[1] // inputs.shape[-1]
+    # unfold: (..., columns, channels, kernel) -> kernel outside channels, as the folded weights have it.
+    patches = inputs.unfold(-2, kernel, 1).transpose(-1, -2).flatten(-2)
+    first = torch.relu(functional.linear(patches, weights.convolution_1, weights.convolution_1_bias))
+    patches = first.unfold(-2, kernel, 1).transpose(-1, -2).flatten(-2)
+    second = torch.relu(functional.linear(patches, weights.convolution_2, weights.convolution_2_bias))
+    hidden = torch.zeros_like(window[..., 0, :1]).repeat_interleave(weights.gru_hidden.shape[1], dim=-1)
+    return StreamingState(
+        inputs[..., 1 - kernel :, :].flatten(-2),
+        first[..., 1 - kernel :, :].flatten(-2),
+        second,
+        hidden,
+    )
+
+
+def step(weights: FoldedWeights, residual: bool, observation: Tensor, state: StreamingState) -> tuple[
+    Tensor, Tensor, StreamingState
+]:
+    """Take one sample.
+
+    Args:
+        weights: of `fold`.
+        residual: whether increments are residuals (`NetworkConfig.increments`).
+        observation: (..., 47) SI.
+        state: of `prime` or of the step before.
+
+    Returns:
+        Motion (..., 9) SI, attention (..., 6), and the state for the next sample.
+    """
+    normalised = (observation - weights.mean) * weights.inverse_scale
+    query_input = query_channels(normalised)
+    inputs = torch.cat((state.inputs, query_input), dim=-1)
+    column = torch.relu(functional.linear(inputs, weights.convolution_1, weights.convolution_1_bias))
+    columns = torch.cat((state.columns, column), dim=-1)
+    column = torch.relu(functional.linear(columns, weights.convolution_2, weights.convolution_2_bias))
+    pooled = torch.cat((state.pooled, column.unsqueeze(-2)), dim=-2)
+    query = functional.linear(pooled.mean(dim=-2), weights.query, weights.query_bias)
+    query = functional.layer_norm(query, [query.shape[-1]], weights.norm, weights.norm_bias)
+
+    width = weights.leg_2.shape[0]
+    imu = functional.linear(normalised[..., :6], weights.imu_tokens, weights.imu_tokens_bias).unflatten(-1, [2, width])
+    legs = torch.relu(functional.linear(leg_features(normalised), weights.leg_1) + weights.leg_1_bias)
+    tokens = torch.cat((imu, functional.linear(legs, weights.leg_2, weights.leg_2_bias)), dim=-2)
+
+    projected = functional.linear(query, weights.attention_query, weights.attention_query_bias)
+    attention = torch.softmax(torch.matmul(projected.unflatten(-1, [-1, width]), tokens.transpose(-1, -2)), dim=-1)
+    gathered = torch.matmul(attention, tokens).flatten(-2)
+    context = functional.linear(gathered, weights.attention_value, weights.attention_value_bias)
+
+    size = state.hidden.shape[-1]
+    from_input = functional.linear(context, weights.gru_input, weights.gru_input_bias)
+    from_hidden = functional.linear(state.hidden, weights.gru_hidden, weights.gru_hidden_bias)
+    gates = torch.sigmoid(from_input[..., : 2 * size] + from_hidden[..., : 2 * size])
+    candidate = torch.tanh(torch.addcmul(from_input[..., 2 * size :], gates[..., :size], from_hidden[..., 2 * size :]))
+    hidden = torch.lerp(candidate, state.hidden, gates[..., size:])
+
+    head = torch.cat((context, hidden, normalised[..., 46:47]), dim=-1)
+    head = torch.relu(functional.linear(head, weights.head_1, weights.head_1_bias))
+    head = torch.relu(functional.linear(head, weights.head_2, weights.head_2_bias))
+    head = functional.linear(head, weights.head_3, weights.head_3_bias)
+    motion = motion_from_raw(head * weights.output_scale, observation, residual)
+    kept = query_input.shape[-1]
+    next_state = StreamingState(inputs[..., kept:], columns[..., width:], pooled[..., 1:, :], hidden)
+    return motion, attention.mean(dim=-2), next_state
+
+
+class StreamingTrace(nn.Module):
+    """The deployed network: `prime` and `step` for TorchScript, over weights folded once."""
+
+    def __init__(self, network: TraceNetwork) -> None:
+        super().__init__()
+        self.residual = network.config.increments == "residual"
+        for name, value in fold(network)._asdict().items():
+            self.register_buffer(name, value.detach().clone().contiguous())
+
+    def weights(self) -> FoldedWeights:
+        """The buffers, gathered."""
+        return FoldedWeights(
+            self.mean,
+            self.inverse_scale,
+            self.output_scale,
+            self.convolution_1,
+            self.convolution_1_bias,
+            self.convolution_2,
+            self.convolution_2_bias,
+            self.query,
+            self.query_bias,
+            self.norm,
+            self.norm_bias,
+            self.imu_tokens,
+            self.imu_tokens_bias,
+            self.leg_1,
+            self.leg_1_bias,
+            self.leg_2,
+            self.leg_2_bias,
+            self.attention_query,
+            self.attention_query_bias,
+            self.attention_value,
+            self.attention_value_bias,
+            self.gru_input,
+            self.gru_hidden,
+            self.gru_input_bias,
+            self.gru_hidden_bias,
+            self.head_1,
+            self.head_1_bias,
+            self.head_2,
+            self.head_2_bias,
+            self.head_3,
+            self.head_3_bias,
+        )
+
+    @torch.jit.export
+    def prime(self, window: Tensor) -> StreamingState:
+        """Caches after the 29 samples (29, 47) before the first step; see `prime`."""
+        return prime(self.weights(), window)
+
+    @torch.jit.export
+    def step(self, observation: Tensor, state: StreamingState) -> tuple[Tensor, Tensor, StreamingState]:
+        """Take one sample (47,); see `step`."""
+        return step(self.weights(), self.residual, observation, state)

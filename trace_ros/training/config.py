@@ -1,0 +1,153 @@
+"""Everything about training that someone may want to change (``config/training/*.yaml``)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from trace_ros.errors import TraceError
+from trace_ros.estimator.network import NetworkConfig
+from trace_ros.resources import config_directory
+from trace_ros.robot import describe_validation_error
+from trace_ros.training.dataset import PREFIX, FeedbackNoise
+from trace_ros.training.losses import LossConfig
+
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(ge=1)]
+
+_STRICT = ConfigDict(extra="forbid", frozen=True)
+
+
+class OptimiserConfig(BaseModel):
+    """Adam and its schedule.
+
+    Attributes:
+        learning_rate: at its highest.
+        schedule: ``cosine`` falls to ``final_fraction`` of it over the budget; ``constant`` is the paper's.
+        final_fraction: of the learning rate at the end of a cosine.
+        warmup_steps: gradient steps of linear warm-up.
+        gradient_clip: largest norm of the gradient; 0 switches clipping off.
+        ema_decay: of the exponential moving average of the weights that is evaluated and exported; 0 switches it off.
+    """
+
+    model_config = _STRICT
+    learning_rate: Positive = 1e-3
+    schedule: Literal["cosine", "constant"] = "cosine"
+    final_fraction: Annotated[float, Field(ge=0, le=1)] = 0.01
+    warmup_steps: Annotated[int, Field(ge=0)] = 200
+    gradient_clip: NonNegative = 1.0
+    ema_decay: Annotated[float, Field(ge=0, lt=1)] = 0.999
+
+
+class ReplayConfig(BaseModel):
+    """How simulation feeds training.
+
+    Attributes:
+        capacity: rollouts that training draws from; older ones are forgotten.
+        minimum: rollouts to wait for before the first gradient step.
+        chunk: rollouts simulated together and handed over at once.
+        visits_per_sample: how often, on average, a rollout is trained on; throttles the simulator to what is needed.
+        synchronous: wait for the simulator wherever it is behind, so that a run depends on its seed alone and not on the
+            machine's speed. Without it training goes on with what there is, and visits samples more often.
+    """
+
+    model_config = _STRICT
+    capacity: Count = 1500
+    minimum: Count = 300
+    chunk: Count = 64
+    visits_per_sample: Positive = 8.0
+    synchronous: bool = False
+
+
+class ValidationConfig(BaseModel):
+    """Held-out rollouts, simulated with another seed than training.
+
+    Attributes:
+        rollouts: how many.
+        interval: s between validations.
+    """
+
+    model_config = _STRICT
+    rollouts: Count = 64
+    interval: Positive = 300.0
+
+
+class TrainingConfig(BaseModel):
+    """A training run, but for robot, seed and budget.
+
+    Attributes:
+        network: sizes and parametrisation.
+        loss: weights.
+        feedback: noise on the fed-back inputs.
+        tilt_correction_rate: 1/s; the rotation target also removes the fed-back roll and pitch offset at this rate, so
+            that a drifting tilt is pulled back to gravity (our extension; 0 switches it off).
+        optimiser: Adam and its schedule.
+        batch: rollouts side by side in a gradient step.
+        segment: samples that the gradient runs back through (TBPTT; paper: 100).
+        rollout_samples: outputs at most per rollout (paper: 4 s at 500 Hz).
+        replay: how simulation feeds training.
+        validation: held-out rollouts.
+        checkpoint_interval: s between checkpoints.
+        simulation: YAML file of `trace_ros.sim.rollout.SimulationConfig`, relative to the training config's own file.
+    """
+
+    model_config = _STRICT
+    network: NetworkConfig = NetworkConfig()
+    loss: LossConfig = LossConfig()
+    feedback: FeedbackNoise = FeedbackNoise()
+    tilt_correction_rate: NonNegative = 0.5
+    optimiser: OptimiserConfig = OptimiserConfig()
+    batch: Count = 64
+    segment: Count = 100
+    rollout_samples: Count = 2000
+    replay: ReplayConfig = ReplayConfig()
+    validation: ValidationConfig = ValidationConfig()
+    checkpoint_interval: Positive = 60.0
+    simulation: Path = Path("simulation.yaml")
+
+    @property
+    def rows(self) -> int:
+        """Rows of a packed rollout: whole segments and the window before the first output."""
+        return -(-self.rollout_samples // self.segment) * self.segment + PREFIX
+
+    @classmethod
+    def load(cls, config: str | Path) -> TrainingConfig:
+        """Load by name (``config/training/<name>.yaml``) or from the path of a YAML file.
+
+        Raises:
+            TraceError: no such file, not YAML, or an unknown or bad key.
+        """
+        path = Path(config)
+        if path.suffix not in (".yaml", ".yml"):
+            path = config_directory() / "training" / f"{config}.yaml"
+        loaded = cls.parse(_read_yaml(path), str(path))
+        return loaded.model_copy(update={"simulation": (path.parent / loaded.simulation).resolve()})
+
+    @classmethod
+    def parse(cls, data: Any, source: str) -> TrainingConfig:
+        """Check keys and values; ``source`` is named in the error.
+
+        Raises:
+            TraceError: an unknown or bad key.
+        """
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            raise TraceError(f"{source}: {describe_validation_error(error)}") from error
+
+
+def _read_yaml(path: Path) -> Any:
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        known = ", ".join(sorted(file.stem for file in path.parent.glob("*.yaml"))) or "none"
+        raise TraceError(f"{path}: no such file; {path.parent} has {known}") from error
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read ({error.strerror})") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise TraceError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from error
+    return {} if data is None else data

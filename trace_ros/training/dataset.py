@@ -1,0 +1,222 @@
+"""Rollouts as the network trains on them: fixed-length rows of numbers, and segments cut from them.
+
+A row holds one sample: the observation with the *true* previous roll, pitch, vx, vy in the fed-back channels (47), the
+motion since the previous sample (9), and what the legs add at the contact points (12). Rows after the end of a
+rollout are zero, which a sampling interval never is: that marks them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from trace_ros.errors import TraceError
+from trace_ros.estimator import observation as obs
+from trace_ros.estimator.network import DISPLACEMENT, OUTPUT_SIZE, ROTATION, VELOCITY
+from trace_ros.geometry import roll_pitch_yaw
+from trace_ros.logs import SensorLog
+from trace_ros.robot import RobotDescription
+from trace_ros.training.losses import Targets, contact_point_velocity, tilt_correction
+
+Rows = NDArray[np.float32]
+NonNegative = Annotated[float, Field(ge=0)]
+
+PREFIX = obs.WINDOW - 1
+"""Rows that only fill the window of the first output."""
+
+MOTION = slice(obs.OBSERVATION_SIZE, obs.OBSERVATION_SIZE + OUTPUT_SIZE)
+CONTACT_VELOCITY = slice(MOTION.stop, MOTION.stop + 12)
+ROW_SIZE = CONTACT_VELOCITY.stop
+FEEDBACK = slice(42, 46)
+"""The fed-back channels: roll, pitch, vx, vy."""
+
+
+class SimulatedRollout(Protocol):
+    """What packing needs of `trace_ros.sim.rollout.Rollout`."""
+
+    @property
+    def measured(self) -> SensorLog:
+        """With sensor noise."""
+
+    @property
+    def clean(self) -> SensorLog:
+        """Without noise, at the same stamps, with the reference."""
+
+
+class FeedbackNoise(BaseModel):
+    """How the fed-back roll, pitch, vx and vy differ from the truth in training (the paper: "noisy ground truth").
+
+    Each rollout draws one constant offset, as the estimator's own slowly drifting error would be, and each sample white
+    noise on top; all are standard deviations. Nothing else tells the network of the tilt but gravity.
+
+    Attributes:
+        tilt_offset, tilt_noise: rad.
+        velocity_offset, velocity_noise: m/s.
+        large_fraction: share of the rollouts whose offsets are ``large_scale`` times as large, so that the estimator
+            knows what to do after it has gone wrong (our extension).
+        large_scale: see ``large_fraction``.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    tilt_offset: NonNegative = 0.02
+    tilt_noise: NonNegative = 0.003
+    velocity_offset: NonNegative = 0.05
+    velocity_noise: NonNegative = 0.03
+    large_fraction: Annotated[float, Field(ge=0, le=1)] = 0.1
+    large_scale: NonNegative = 4.0
+
+    def draw_offsets(self, count: int, generator: torch.Generator) -> Tensor:
+        """Constant offsets of roll, pitch, vx, vy for some rollouts. ``-> (count, 4)``."""
+        spread = torch.tensor([self.tilt_offset] * 2 + [self.velocity_offset] * 2)
+        large = torch.rand(count, 1, generator=generator) < self.large_fraction
+        scale = torch.where(large, self.large_scale, 1.0)
+        return torch.randn(count, 4, generator=generator) * spread * scale
+
+    def apply(self, observations: Tensor, offsets: Tensor, generator: torch.Generator) -> Tensor:
+        """Observations (B, N, 47) whose fed-back channels are off by offsets (B, 4) and white noise."""
+        noise = torch.tensor([self.tilt_noise] * 2 + [self.velocity_noise] * 2)
+        shape = (*observations.shape[:2], 4)
+        noisy = observations.clone()
+        noisy[..., FEEDBACK] += offsets[:, None] + noise * torch.randn(shape, generator=generator)
+        return noisy
+
+
+def pack(rollout: SimulatedRollout, robot: RobotDescription, rows: int) -> Rows:
+    """Turn a rollout into ``(rows, 68)`` numbers; what is longer is cut, what is shorter padded with zeros.
+
+    The first sample has no predecessor and gives no row. Labels follow equations (3) to (6) of the paper; foot
+    velocities use the clean joint and body velocities.
+
+    Raises:
+        TraceError: the log has no reference at its own stamps, or holds numbers that are not finite.
+    """
+    log, clean = rollout.measured, rollout.clean
+    truth = clean.reference
+    if truth is None or len(truth) != len(log) or len(clean) != len(log):
+        raise TraceError("training rollout: needs a reference and a clean log at the stamps of the measured log")
+    count = min(len(log) - 1, rows)
+    packed = np.zeros((rows, ROW_SIZE), dtype=np.float32)
+    if count < 1:
+        return packed
+    now, before = slice(1, count + 1), slice(0, count)
+    observation = packed[:count, : obs.OBSERVATION_SIZE]
+    observation[:, obs.GYRO] = log.angular_velocity[now]
+    observation[:, obs.ACCEL] = log.linear_acceleration[now]
+    observation[:, obs.JOINT_POSITION] = log.joint_position[now]
+    if log.joint_velocity is not None:
+        observation[:, obs.JOINT_VELOCITY] = log.joint_velocity[now]
+    if log.joint_torque is not None:
+        observation[:, obs.JOINT_TORQUE] = log.joint_torque[now]
+    observation[:, obs.ROLL_PITCH] = roll_pitch_yaw(truth.orientation[before])[:, :2]
+    observation[:, obs.VELOCITY_XY] = truth.velocity[before, :2]
+    observation[:, obs.DT] = (np.diff(log.stamp_ns[: count + 1]) * 1e-9)[:, None]
+
+    rotation = truth.rotation_world_body
+    motion = packed[:count, MOTION]
+    motion[:, DISPLACEMENT] = rotation[before].inv().apply(truth.position[now] - truth.position[before])
+    motion[:, ROTATION] = (rotation[before].inv() * rotation[now]).as_rotvec()
+    motion[:, VELOCITY] = truth.velocity[now]
+
+    if clean.joint_velocity is None:
+        raise TraceError("training rollout: the clean log has no joint velocity, which the foot velocity loss needs")
+    omega = truth.angular_velocity if truth.angular_velocity is not None else clean.angular_velocity
+    normal = np.zeros((len(log), 4, 3)) if clean.contact_normal is None else clean.contact_normal
+    position, linear, angular = robot.kinematics.forward_and_jacobians(clean.joint_position[now])
+    contact = contact_point_velocity(
+        omega[now], clean.joint_velocity[now], position, linear, angular, normal[now], robot.foot_radius
+    )
+    packed[:count, CONTACT_VELOCITY] = contact.reshape(count, 12)
+    if not np.isfinite(packed).all():
+        raise TraceError("training rollout: holds numbers that are not finite")
+    return packed
+
+
+class Segment(NamedTuple):
+    """Inputs and targets of T consecutive outputs.
+
+    Attributes:
+        observations: (B, T + 29, 47) with fed-back channels as the network shall see them.
+        targets: of the last T rows.
+    """
+
+    observations: Tensor
+    targets: Targets
+
+
+def make_segment(
+    rows: Tensor,
+    offsets: Tensor,
+    noise: FeedbackNoise,
+    tilt_correction_rate: float,
+    generator: torch.Generator,
+) -> Segment:
+    """Noise on the fed-back inputs, and targets that pull their tilt back to gravity.
+
+    Args:
+        rows: (B, T + 29, 68) as `pack` makes them.
+        offsets: (B, 4) of `FeedbackNoise.draw_offsets`; the same for all segments of a rollout.
+        noise: of the fed-back channels.
+        tilt_correction_rate: 1/s; see `losses.tilt_correction`. 0 asks for the true increment.
+        generator: for the white noise.
+    """
+    clean = rows[..., : obs.OBSERVATION_SIZE]
+    current = rows[:, PREFIX:]
+    dt = current[..., obs.DT]
+    valid = dt > 0
+    # Padding must stay harmless where increments are divided by dt.
+    dt = torch.where(valid, dt, 1.0)
+    motion = current[..., MOTION].clone()
+    if tilt_correction_rate > 0:
+        correction = tilt_correction(current[..., obs.ROLL_PITCH], offsets[:, None, :2])
+        motion[..., ROTATION] += tilt_correction_rate * dt * correction
+    targets = Targets(
+        motion=motion,
+        previous_velocity=rows[:, PREFIX - 1 : -1, MOTION][..., VELOCITY],
+        contact_velocity=current[..., CONTACT_VELOCITY].unflatten(-1, (4, 3)),
+        dt=dt,
+        valid=valid.squeeze(-1).to(rows.dtype),
+    )
+    return Segment(noise.apply(clean, offsets, generator), targets)
+
+
+class Normalisation(NamedTuple):
+    """For `TraceNetwork.set_normalisation`: (47,), (47,) and (9,)."""
+
+    mean: Tensor
+    scale: Tensor
+    output_scale: Tensor
+
+
+def measure_normalisation(rollouts: Tensor, residual: bool) -> Normalisation:
+    """Mean and standard deviation of each input channel, and the spread of what the head has to predict.
+
+    A channel that hardly varies (the sampling interval; a torque that a robot does not report) is divided by a tenth of
+    its mean, or by one, so that a small change later does not become a huge input.
+
+    Args:
+        rollouts: (n, rows, 68) as `pack` makes them.
+        residual: whether increments are predicted as residuals (`NetworkConfig.increments`).
+
+    Raises:
+        TraceError: there is no sample.
+    """
+    flat = rollouts.reshape(-1, ROW_SIZE)
+    flat = flat[flat[:, obs.DT].squeeze(-1) > 0].double()
+    if not len(flat):
+        raise TraceError("training data: no samples to measure the normalisation from")
+    inputs = flat[:, : obs.OBSERVATION_SIZE]
+    mean, scale = inputs.mean(0), inputs.std(0)
+    floor = torch.where(mean.abs() > 1e-9, 0.1 * mean.abs(), torch.ones_like(mean))
+    constant = scale < 1e-2 * mean.abs() + 1e-9
+    scale = torch.where(constant, floor, scale)
+    motion, dt = flat[:, MOTION], inputs[:, obs.DT]
+    displacement, rotation, velocity = motion[:, DISPLACEMENT] / dt, motion[:, ROTATION] / dt, motion[:, VELOCITY]
+    if residual:
+        displacement, rotation = displacement - velocity, rotation - inputs[:, obs.GYRO]
+    output = torch.cat([part.square().mean(0).sqrt().clamp(min=1e-3) for part in (displacement, rotation, velocity)])
+    return Normalisation(mean.float(), scale.float(), output.float())

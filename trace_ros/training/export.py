@@ -1,0 +1,67 @@
+"""From a training checkpoint to what ships: the network that counts, and its card."""
+
+from __future__ import annotations
+
+import platform
+from typing import Any
+
+import numpy as np
+import torch
+
+import trace_ros
+from trace_ros.errors import TraceError
+from trace_ros.estimator.checkpoint import ModelCard
+from trace_ros.estimator.network import NetworkConfig, TraceNetwork
+
+_AVERAGED_PREFIX = "module."
+
+
+def network_from_state(state: dict[str, Any]) -> TraceNetwork:
+    """The network of a checkpoint of `load_state`: the moving average of the weights where the run keeps one.
+
+    Raises:
+        TraceError: the weights do not fit the checkpoint's own config.
+    """
+    network = TraceNetwork(NetworkConfig.model_validate(state["config"]["network"]))
+    weights = state["network"]
+    if state["averaged"] is not None:
+        weights = {
+            name.removeprefix(_AVERAGED_PREFIX): value
+            for name, value in state["averaged"].items()
+            if name.startswith(_AVERAGED_PREFIX)
+        }
+    try:
+        network.load_state_dict(weights)
+    except RuntimeError as error:
+        raise TraceError(f"training checkpoint: its weights do not fit its config ({str(error).splitlines()[0]})") from error
+    return network
+
+
+def card_from_state(state: dict[str, Any]) -> ModelCard:
+    """The model card of a checkpoint of `load_state`."""
+    counters = ("step", "samples", "elapsed_s")
+    last = state["validation"][-1] if state["validation"] else {}
+    figures: dict[str, Any] = {}
+    if last:
+        figures["held_out"] = {name: value for name, value in last.items() if name not in counters}
+        figures["held_out_at_step"] = last["step"]
+    return ModelCard(
+        robot=state["robot"],
+        robot_fingerprint=state["robot_fingerprint"],
+        rate_hz=round(state["rate_hz"], 6),
+        network=NetworkConfig.model_validate(state["config"]["network"]),
+        training=state["config"],
+        simulation=state["simulation"],
+        seeds={"training": state["seed"]},
+        command=state["command"],
+        steps=state["step"],
+        samples=state["samples"],
+        training_hours=round(state["elapsed_s"] / 3600, 3),
+        figures=figures,
+        versions={
+            "trace_ros": trace_ros.__version__,
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+        },
+    )

@@ -1,0 +1,108 @@
+"""Truncated backpropagation through time over many rollouts side by side.
+
+Each lane walks through one rollout, segment by segment, and carries the GRU's state along; at the end it takes another
+rollout. Lanes start at different segments, so that every gradient step sees beginnings, middles and ends.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from trace_ros.estimator import observation as obs
+from trace_ros.training.config import TrainingConfig
+from trace_ros.training.dataset import PREFIX, ROW_SIZE, Segment, make_segment
+from trace_ros.training.replay import Replay
+
+
+class LaneBatch(NamedTuple):
+    """A segment of every lane.
+
+    Attributes:
+        segment: inputs and targets.
+        hidden: (B, hidden) the GRU's state before it; zero where a rollout begins.
+    """
+
+    segment: Segment
+    hidden: Tensor
+
+
+class Lanes:
+    """The lanes and where each of them stands. All randomness comes from one generator, which `state` includes."""
+
+    def __init__(self, config: TrainingConfig, replay: Replay, seed: int) -> None:
+        self._config = config
+        self._replay = replay
+        self._generator = torch.Generator().manual_seed(seed)
+        lanes, segments = config.batch, (config.rows - PREFIX) // config.segment
+        self._rows = torch.zeros(lanes, config.rows, ROW_SIZE)
+        self._length = torch.zeros(lanes, dtype=torch.int64)
+        self._segment = torch.zeros(lanes, dtype=torch.int64)
+        self._first_segment = [lane * segments // lanes for lane in range(lanes)]
+        self._source: list[tuple[int, int] | None] = [None] * lanes
+        self._offsets = torch.zeros(lanes, 4)
+        self._hidden = torch.zeros(lanes, config.network.hidden)
+        self.rollouts_drawn = 0
+        """Rollouts that lanes have taken so far."""
+
+    def next(self, newest: int) -> LaneBatch:
+        """The next segment of every lane; lanes at their end take a rollout from the chunks up to ``newest``."""
+        for lane, source in enumerate(self._source):
+            if source is None or self._begin(lane) + PREFIX >= int(self._length[lane]):
+                self._refill(lane, newest, 0 if source is not None else self._first_segment[lane])
+        config = self._config
+        size = config.segment + PREFIX
+        starts = [self._begin(lane) for lane in range(config.batch)]
+        rows = torch.stack([self._rows[lane, start : start + size] for lane, start in enumerate(starts)])
+        segment = make_segment(rows, self._offsets, config.feedback, config.tilt_correction_rate, self._generator)
+        return LaneBatch(segment, self._hidden.clone())
+
+    def advance(self, hidden: Tensor) -> None:
+        """Move on by one segment with the GRU's state (B, hidden) after it."""
+        self._hidden.copy_(hidden.detach())
+        self._segment += 1
+
+    def _begin(self, lane: int) -> int:
+        return int(self._segment[lane]) * self._config.segment
+
+    def _refill(self, lane: int, newest: int, segment: int) -> None:
+        source = self._replay.draw(newest, self._generator)
+        self._load(lane, source)
+        # A short rollout may not reach the segment that the lane should start at.
+        last = max(0, (int(self._length[lane]) - PREFIX - 1) // self._config.segment)
+        self._segment[lane] = min(segment, last)
+        self._offsets[lane] = self._config.feedback.draw_offsets(1, self._generator)[0]
+        self._hidden[lane] = 0.0
+        self.rollouts_drawn += 1
+
+    def _load(self, lane: int, source: tuple[int, int]) -> None:
+        self._source[lane] = source
+        self._rows[lane] = self._replay.rollout(*source)
+        self._length[lane] = int((self._rows[lane, :, obs.DT] > 0).sum())
+
+    def state(self) -> dict[str, Any]:
+        """What `restore` needs: tensors and plain values."""
+        sources = [(-1, -1) if source is None else source for source in self._source]
+        return {
+            "generator": self._generator.get_state(),
+            "segment": self._segment.clone(),
+            "source": torch.tensor(sources),
+            "offsets": self._offsets.clone(),
+            "hidden": self._hidden.clone(),
+            "rollouts_drawn": self.rollouts_drawn,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken. A lane whose rollout is no longer on disk takes a new one."""
+        self._generator.set_state(state["generator"])
+        self._segment.copy_(state["segment"])
+        self._offsets.copy_(state["offsets"])
+        self._hidden.copy_(state["hidden"])
+        self.rollouts_drawn = int(state["rollouts_drawn"])
+        for lane, (chunk, index) in enumerate(state["source"].tolist()):
+            if chunk >= 0 and self._replay.path(chunk).exists():
+                self._load(lane, (chunk, index))
+            else:
+                self._source[lane] = None

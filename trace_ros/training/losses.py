@@ -1,0 +1,197 @@
+"""The three losses of the paper's section "Training Losses", and the tilt correction that we add to the rotation target.
+
+Increments are compared in units of dt (m/s and rad/s): the paper leaves weights and scale open, and in these units the
+three parts of the estimation loss are of comparable size. All losses are means over the samples that ``valid`` marks.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from trace_ros.estimator.network import DISPLACEMENT, LEG_TOKENS, ROTATION, VELOCITY
+from trace_ros.geometry import so3_exp_torch
+
+FloatArray = NDArray[np.float64]
+Weight = Annotated[float, Field(ge=0)]
+
+
+class LossConfig(BaseModel):
+    """Weights of the losses. The paper gives none; these are our choice.
+
+    Attributes:
+        estimation, model, foot: w_est, w_model and w_foot.
+        displacement, rotation, velocity: w_p, w_R and w_v inside the estimation loss.
+        beta: where Smooth L1 turns from quadratic to linear, m/s and rad/s.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    estimation: Weight = 1.0
+    model: Weight = 0.5
+    foot: Weight = 0.1
+    displacement: Weight = 1.0
+    rotation: Weight = 1.0
+    velocity: Weight = 1.0
+    beta: Annotated[float, Field(gt=0)] = 0.1
+
+
+class Targets(NamedTuple):
+    """What a sequence of T outputs is held to.
+
+    Attributes:
+        motion: (B, T, 9) displacement in the previous body frame (m), rotation vector (rad), body velocity (m/s).
+        previous_velocity: (B, T, 3) true body velocity of the previous sample, in the previous body frame, m/s.
+        contact_velocity: (B, T, 4, 3) velocity of each contact point relative to the body's own, m/s; see
+            `contact_point_velocity`.
+        dt: (B, T, 1) s.
+        valid: (B, T) 1 where the sample counts, else 0.
+    """
+
+    motion: Tensor
+    previous_velocity: Tensor
+    contact_velocity: Tensor
+    dt: Tensor
+    valid: Tensor
+
+
+class LossTerms(NamedTuple):
+    """The total and its unweighted parts, scalars; ``displacement``, ``rotation`` and ``velocity`` make up ``estimation``."""
+
+    total: Tensor
+    estimation: Tensor
+    model: Tensor
+    foot: Tensor
+    displacement: Tensor
+    rotation: Tensor
+    velocity: Tensor
+    leg_attention: Tensor
+
+
+def smooth_l1(error: Tensor, beta: float) -> Tensor:
+    """Smooth L1 of each row of an error, averaged over its components. ``(..., n) -> (...)``."""
+    size = error.abs()
+    return torch.where(size < beta, 0.5 / beta * size.square(), size - 0.5 * beta).mean(-1)
+
+
+def masked_mean(values: Tensor, valid: Tensor) -> Tensor:
+    """Mean of values (B, T) over the samples that count."""
+    return (values * valid).sum() / valid.sum().clamp(min=1)
+
+
+def estimation_loss(motion: Tensor, targets: Targets, beta: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Equation (9): ``rho(dp^ - dp)``, ``rho(dtheta^ - dtheta)`` and ``rho(v^ - v)``, before their weights.
+
+    The increments are divided by dt (see the module).
+    """
+    error = motion - targets.motion
+    displacement = smooth_l1(error[..., DISPLACEMENT] / targets.dt, beta)
+    rotation = smooth_l1(error[..., ROTATION] / targets.dt, beta)
+    velocity = smooth_l1(error[..., VELOCITY], beta)
+    return (
+        masked_mean(displacement, targets.valid),
+        masked_mean(rotation, targets.valid),
+        masked_mean(velocity, targets.valid),
+    )
+
+
+def model_loss(motion: Tensor, previous_velocity: Tensor, dt: Tensor, valid: Tensor, beta: float) -> Tensor:
+    """Equations (10), (11): ``rho(dp^ - dt/2 (v_{t-1} + dR^ v^))``, in units of dt.
+
+    With the tilt correction the predicted rotation holds a little more than the true increment: at 0.5 1/s and an
+    offset of 0.02 rad that is 2e-5 rad, or 1e-5 m/s of displacement rate at 1 m/s, far below any error of the network.
+    """
+    rotation = so3_exp_torch(motion[..., ROTATION])
+    rotated = (rotation @ motion[..., VELOCITY].unsqueeze(-1)).squeeze(-1)
+    kinematic = 0.5 * (previous_velocity + rotated)
+    return masked_mean(smooth_l1(motion[..., DISPLACEMENT] / dt - kinematic, beta), valid)
+
+
+def foot_loss(velocity: Tensor, attention: Tensor, contact_velocity: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+    """Equation (15): ``sg(A) sum_i alpha_i / (A + eps) |v_contact,i|`` over the four legs.
+
+    Args:
+        velocity: (B, T, 3) predicted body velocity, m/s.
+        attention: (B, T, 6) head-mean attention over all tokens.
+        contact_velocity: (B, T, 4, 3) of the contact points relative to the body, m/s.
+        valid: (B, T).
+
+    Returns:
+        The loss, and the mean total leg attention A.
+    """
+    legs = attention[..., LEG_TOKENS]
+    total = legs.sum(-1, keepdim=True)
+    share = legs / (total + 1e-6)
+    # The root has no gradient at zero; a micrometre a second keeps it finite.
+    speed = ((velocity.unsqueeze(-2) + contact_velocity).square().sum(-1) + 1e-12).sqrt()
+    loss = total.detach().squeeze(-1) * (share * speed).sum(-1)
+    return masked_mean(loss, valid), masked_mean(total.detach().squeeze(-1), valid)
+
+
+def total_loss(motion: Tensor, attention: Tensor, targets: Targets, config: LossConfig) -> LossTerms:
+    """Equation (8): ``w_est L_est + w_model L_model + w_foot L_foot``, with its parts."""
+    displacement, rotation, velocity = estimation_loss(motion, targets, config.beta)
+    estimation = config.displacement * displacement + config.rotation * rotation + config.velocity * velocity
+    model = model_loss(motion, targets.previous_velocity, targets.dt, targets.valid, config.beta)
+    foot, leg_attention = foot_loss(motion[..., VELOCITY], attention, targets.contact_velocity, targets.valid)
+    total = config.estimation * estimation + config.model * model + config.foot * foot
+    return LossTerms(total, estimation, model, foot, displacement, rotation, velocity, leg_attention)
+
+
+def contact_point_velocity(
+    angular_velocity: FloatArray,
+    joint_velocity: FloatArray,
+    foot_position: FloatArray,
+    linear_jacobian: FloatArray,
+    angular_jacobian: FloatArray,
+    contact_normal: FloatArray,
+    foot_radius: float,
+) -> FloatArray:
+    """Equations (12) to (14) without the body's own velocity: what the legs add to it at each contact point.
+
+    ``omega x p_foot + J_v dq + (omega + J_w dq) x r``, where ``r = -r_foot n/|n|`` reaches from the centre of the
+    foot to the point that rolls on the ground; without a contact normal r is zero (the foot's centre).
+
+    Args:
+        angular_velocity: (N, 3) rad/s, body frame.
+        joint_velocity: (N, 12) rad/s.
+        foot_position: (N, 4, 3) m; linear_jacobian, angular_jacobian: (N, 4, 3, 3), of `LegKinematics`.
+        contact_normal: (N, 4, 3) body frame, any length; zero where there is none.
+        foot_radius: m.
+
+    Returns:
+        (N, 4, 3) m/s, body frame.
+    """
+    omega = angular_velocity[:, None, :]
+    joints = joint_velocity.reshape(-1, 4, 3, 1)
+    foot = np.cross(omega, foot_position) + (linear_jacobian @ joints)[..., 0]
+    foot_omega = omega + (angular_jacobian @ joints)[..., 0]
+    length = np.linalg.norm(contact_normal, axis=-1, keepdims=True)
+    reach = np.where(length > 1e-6, -foot_radius * contact_normal / np.maximum(length, 1e-6), 0.0)
+    return foot + np.cross(foot_omega, reach)
+
+
+def tilt_correction(roll_pitch: Tensor, offset: Tensor) -> Tensor:
+    """The body-frame rotation that removes an offset of roll and pitch, ``Log(R^' R)``, to first order in the offset.
+
+    Our extension: the estimator's attitude is ``R^ = Rz(yaw) Ry(pitch + dp) Rx(roll + dr)`` where the truth is
+    ``R = Rz(yaw) Ry(pitch) Rx(roll)``. Since ``R^' R = Exp(c)``, the rotation c takes the estimate to the truth, heading
+    unchanged. Roll turns about the body's own x axis and pitch about the levelled y axis, which in the body frame is
+    ``Rx(roll)' y = (0, cos roll, -sin roll)``, hence ``c = -(dr, cos(roll) dp, -sin(roll) dp)``. Adding
+    ``rate * dt * c`` to the target of every step makes the offset decay with time constant 1/rate.
+
+    Args:
+        roll_pitch: (..., 2) true roll and pitch, rad.
+        offset: (..., 2) what the fed-back roll and pitch are off by, rad.
+
+    Returns:
+        (..., 3) rad.
+    """
+    roll = roll_pitch[..., 0]
+    d_roll, d_pitch = offset.unbind(-1)
+    d_roll, d_pitch, roll = torch.broadcast_tensors(d_roll, d_pitch, roll)
+    return -torch.stack((d_roll, torch.cos(roll) * d_pitch, -torch.sin(roll) * d_pitch), dim=-1)

@@ -1,0 +1,376 @@
+"""Pretraining in simulation: three losses, TBPTT, Adam, and a run that survives being killed."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from torch import Tensor
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from trace_ros.errors import TraceError
+from trace_ros.estimator import observation as obs
+from trace_ros.estimator.network import TraceNetwork
+from trace_ros.robot import RobotDescription
+from trace_ros.training.closed_loop import closed_loop, closed_loop_metrics
+from trace_ros.training.config import TrainingConfig
+from trace_ros.training.dataset import PREFIX, make_segment, measure_normalisation
+from trace_ros.training.lanes import LaneBatch, Lanes
+from trace_ros.training.losses import LossTerms, total_loss
+from trace_ros.training.monitor import Monitor
+from trace_ros.training.replay import Replay, RolloutSource, SimulationWorker, simulate_chunk
+from trace_ros.training.state import load_state, save_state
+
+VALIDATION_CHUNK = -1
+_POLL_S = 0.1
+
+
+class Budget(BaseModel):
+    """How long a run lasts, all its parts together: either hours of wall clock or gradient steps."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    hours: float | None = Field(default=None, gt=0)
+    steps: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Budget:
+        if (self.hours is None) == (self.steps is None):
+            raise ValueError("give either hours or steps")
+        return self
+
+    def progress(self, step: int, elapsed_s: float) -> float:
+        """The share of the budget that is spent, at most 1."""
+        if self.steps is not None:
+            return min(1.0, step / self.steps)
+        assert self.hours is not None
+        return min(1.0, elapsed_s / (3600 * self.hours))
+
+
+@dataclass(frozen=True)
+class RunDescription:
+    """What a run is, for its checkpoint and later the model card.
+
+    Attributes:
+        robot: whose rollouts.
+        config: of the training.
+        simulation: of the rollouts, as plain data.
+        seed: of everything random.
+        budget: when it ends.
+        command: that started it.
+    """
+
+    robot: RobotDescription
+    config: TrainingConfig
+    simulation: dict[str, Any]
+    seed: int
+    budget: Budget
+    command: str
+
+
+class Pretraining:
+    """A training run in a folder: ``checkpoint.pt``, ``validation.npy``, ``replay/``.
+
+    Make one with `start` or `resume`, then call `run`.
+    """
+
+    def __init__(self, description: RunDescription, source: RolloutSource, output: Path) -> None:
+        config = description.config
+        torch.manual_seed(description.seed)
+        self.description = description
+        self.output = output
+        self.step = 0
+        self.samples = 0
+        self.elapsed_s = 0.0
+        self.rate_hz = 0.0
+        self.validations: list[dict[str, float]] = []
+        self.network = TraceNetwork(config.network)
+        self.replay = Replay(output / "replay", config.replay)
+        self.lanes = Lanes(config, self.replay, description.seed)
+        self._source = source
+        self._averaged: AveragedModel | None = None
+        self._parameters = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
+        self._optimiser = torch.optim.Adam(self._parameters, lr=config.optimiser.learning_rate, fused=True)
+        self._normalised = False
+
+    @property
+    def checkpoint_path(self) -> Path:
+        """Where the run is saved."""
+        return self.output / "checkpoint.pt"
+
+    @classmethod
+    def start(cls, description: RunDescription, source: RolloutSource, output: Path) -> Pretraining:
+        """A new run in an empty or new folder.
+
+        Raises:
+            TraceError: the folder already holds a run.
+        """
+        run = cls(description, source, output)
+        if run.checkpoint_path.exists():
+            raise TraceError(f"{output}: already holds a training run; add --resume to go on, or choose another --output")
+        # Data of a run that was killed before its first checkpoint may come from other settings.
+        for stale in (*run.replay.directory.glob("chunk_*"), output / "validation.npy"):
+            stale.unlink(missing_ok=True)
+        return run
+
+    @classmethod
+    def resume(cls, description: RunDescription, source: RolloutSource, output: Path) -> Pretraining:
+        """Go on with the run in a folder.
+
+        Raises:
+            TraceError: there is none, or it was another robot's.
+        """
+        run = cls(description, source, output)
+        state = load_state(run.checkpoint_path)
+        if state["robot_fingerprint"] != description.robot.fingerprint:
+            raise TraceError(
+                f"{run.checkpoint_path}: trains {state['robot']} ({state['robot_fingerprint']}), "
+                f"not {description.robot.name} ({description.robot.fingerprint})"
+            )
+        run._restore(state)
+        return run
+
+    @property
+    def progress(self) -> float:
+        """The share of the budget that is spent."""
+        return self.description.budget.progress(self.step, self.elapsed_s)
+
+    def evaluated_network(self) -> TraceNetwork:
+        """The network that counts: the moving average where there is one."""
+        averaged = self._averaged
+        module = self.network if averaged is None else averaged.module
+        assert isinstance(module, TraceNetwork)
+        return module
+
+    def run(self, monitor: Monitor, stop: Callable[[], bool] = lambda: False) -> bool:
+        """Train until the budget is spent or ``stop`` says so; saves at the end in either case.
+
+        Returns:
+            Whether the budget is spent.
+
+        Raises:
+            TraceError: simulation failed, training diverged, or a file cannot be written.
+        """
+        config, description = self.config, self.description
+        begun = time.monotonic() - self.elapsed_s
+        worker = SimulationWorker(
+            self._source, description.robot, description.seed, self.replay, config.replay.chunk, config.rows
+        )
+        with worker:
+            worker.want(max(self.replay.minimum_chunks - 1, self.replay.wanted(self.lanes.rollouts_drawn)) + 1)
+            held_out = self._held_out_rollouts(monitor)
+            if not self._wait_for_rollouts(worker, monitor, stop):
+                return False
+            if not self._normalised:
+                self._normalise()
+            self.elapsed_s = time.monotonic() - begun
+            saved = validated = time.monotonic()
+            while self.progress < 1 and not stop():
+                wanted = self.replay.wanted(self.lanes.rollouts_drawn)
+                worker.want(wanted + 1)
+                newest = self._newest_chunk(worker, wanted)
+                terms = self._gradient_step(self.lanes.next(newest))
+                self.elapsed_s = time.monotonic() - begun
+                monitor.step(self.step, self.samples, self.progress, terms)
+                now = time.monotonic()
+                if now - validated >= config.validation.interval:
+                    self._validate(held_out, monitor)
+                    validated = time.monotonic()
+                if now - saved >= config.checkpoint_interval:
+                    worker.check()
+                    self.save()
+                    saved = time.monotonic()
+            if self.step and self.progress >= 1:
+                self._validate(held_out, monitor)
+            self.save()
+        return self.progress >= 1
+
+    @property
+    def config(self) -> TrainingConfig:
+        """Of the training."""
+        return self.description.config
+
+    def _held_out_rollouts(self, monitor: Monitor) -> Tensor:
+        """(n, rows, 68) of another seed than training; simulated once a run."""
+        path = self.output / "validation.npy"
+        if not path.exists():
+            monitor.note(f"simulating {self.config.validation.rollouts} held-out rollouts")
+            description = self.description
+            rollouts = simulate_chunk(
+                self._source,
+                description.robot,
+                description.seed,
+                VALIDATION_CHUNK,
+                self.config.validation.rollouts,
+                self.config.rows,
+            )
+            temporary = path.with_suffix(".partial")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with temporary.open("wb") as file:
+                np.save(file, rollouts)
+            temporary.replace(path)
+        return torch.from_numpy(np.load(path, allow_pickle=False))
+
+    def _wait_for_rollouts(self, worker: SimulationWorker, monitor: Monitor, stop: Callable[[], bool]) -> bool:
+        """Wait until there is enough to start with. False when told to stop before."""
+        need, chunk = self.replay.minimum_chunks, self.config.replay.chunk
+        while (have := self.replay.newest() + 1) < need:
+            worker.check()
+            monitor.waiting(have * chunk, need * chunk)
+            time.sleep(_POLL_S)
+            if stop():
+                return False
+        return True
+
+    def _newest_chunk(self, worker: SimulationWorker, wanted: int) -> int:
+        """The chunk up to which a step may draw: what there is, or what there should be when synchronous."""
+        if not self.config.replay.synchronous:
+            return self.replay.newest()
+        while self.replay.newest() < wanted:
+            worker.check()
+            time.sleep(_POLL_S)
+        return wanted
+
+    def _normalise(self) -> None:
+        residual = self.config.network.increments == "residual"
+        chunks = [torch.from_numpy(self.replay.chunk(k).copy()) for k in range(self.replay.minimum_chunks)]
+        rollouts = torch.cat(chunks)
+        self.network.set_normalisation(*measure_normalisation(rollouts, residual))
+        dt = rollouts[..., obs.DT]
+        self.rate_hz = float(1 / dt[dt > 0].median())
+        self._start_average()
+        self._normalised = True
+
+    def _start_average(self) -> None:
+        """The average starts from the weights and the normalisation as they are, hence only once both are known."""
+        if self.config.optimiser.ema_decay > 0:
+            averaging = get_ema_multi_avg_fn(self.config.optimiser.ema_decay)
+            self._averaged = AveragedModel(self.network, multi_avg_fn=averaging)
+
+    def learning_rate(self) -> float:
+        """For the step that comes next."""
+        config = self.config.optimiser
+        warm = min(1.0, (self.step + 1) / config.warmup_steps) if config.warmup_steps else 1.0
+        if config.schedule == "constant":
+            return config.learning_rate * warm
+        cosine = 0.5 * (1 + math.cos(math.pi * self.progress))
+        return config.learning_rate * warm * (config.final_fraction + (1 - config.final_fraction) * cosine)
+
+    def _gradient_step(self, batch: LaneBatch) -> dict[str, float]:
+        config = self.config
+        rate = self.learning_rate()
+        for group in self._optimiser.param_groups:
+            group["lr"] = rate
+        self._optimiser.zero_grad(set_to_none=True)
+        output = self.network.sequence(batch.segment.observations, batch.hidden)
+        terms = total_loss(output.motion, output.attention, batch.segment.targets, config.loss)
+        terms.total.backward()
+        largest = config.optimiser.gradient_clip or math.inf
+        norm = torch.nn.utils.clip_grad_norm_(self._parameters, largest, foreach=True)
+        values = torch.stack([*(term.detach() for term in terms), norm]).tolist()
+        if not all(map(math.isfinite, values)):
+            raise TraceError(
+                f"training diverged at step {self.step} (loss {values[0]}): lower learning_rate, then --resume "
+                f"from the last checkpoint in {self.output}"
+            )
+        self._optimiser.step()
+        if self._averaged is not None:
+            self._averaged.update_parameters(self.network)
+        self.lanes.advance(output.hidden)
+        self.step += 1
+        self.samples += int(batch.segment.targets.valid.sum())
+        return {**dict(zip(LossTerms._fields, values, strict=False)), "gradient_norm": values[-1], "learning_rate": rate}
+
+    def _validate(self, rollouts: Tensor, monitor: Monitor) -> None:
+        figures = evaluate_network(self.evaluated_network(), rollouts, self.config)
+        self.validations.append({"step": self.step, "samples": self.samples, "elapsed_s": self.elapsed_s, **figures})
+        monitor.validated(self.step, figures)
+
+    def save(self) -> None:
+        """Write the checkpoint."""
+        if not self._normalised:
+            return
+        description = self.description
+        averaged = self._averaged
+        save_state(
+            self.checkpoint_path,
+            {
+                "robot": description.robot.name,
+                "robot_fingerprint": description.robot.fingerprint,
+                "rate_hz": self.rate_hz,
+                "seed": description.seed,
+                "config": description.config.model_dump(mode="json", exclude={"simulation"}),
+                "simulation": description.simulation,
+                "budget": description.budget.model_dump(),
+                "command": description.command,
+                "network": self.network.state_dict(),
+                "averaged": None if averaged is None else averaged.state_dict(),
+                "optimiser": self._optimiser.state_dict(),
+                "lanes": self.lanes.state(),
+                "torch_generator": torch.get_rng_state(),
+                "step": self.step,
+                "samples": self.samples,
+                "elapsed_s": self.elapsed_s,
+                "validation": self.validations,
+            },
+        )
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        self.network.load_state_dict(state["network"])
+        self._start_average()
+        if self._averaged is not None and state["averaged"] is not None:
+            self._averaged.load_state_dict(state["averaged"])
+        self._optimiser.load_state_dict(state["optimiser"])
+        self.lanes.restore(state["lanes"])
+        torch.set_rng_state(state["torch_generator"])
+        self.step, self.samples = int(state["step"]), int(state["samples"])
+        self.elapsed_s, self.rate_hz = float(state["elapsed_s"]), float(state["rate_hz"])
+        self.validations = list(state["validation"])
+        self._normalised = True
+
+
+def evaluate_network(network: TraceNetwork, rollouts: Tensor, config: TrainingConfig) -> dict[str, float]:
+    """Held-out figures of a network: the losses with true feedback and noise, and the errors in closed loop.
+
+    Args:
+        network: to evaluate.
+        rollouts: (n, rows, 68) packed rollouts.
+        config: loss weights and feedback noise.
+    """
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        offsets = config.feedback.draw_offsets(len(rollouts), generator)
+        inputs, targets = make_segment(rollouts, offsets, config.feedback, config.tilt_correction_rate, generator)
+        output = network.sequence(inputs, network.initial_hidden(len(rollouts)))
+        terms = total_loss(output.motion, output.attention, targets, config.loss)
+        metrics = closed_loop_metrics(closed_loop(network, rollouts), rollouts)
+    return {name: float(value) for name, value in terms._asdict().items()} | metrics._asdict()
+
+
+def measure_training_rate(config: TrainingConfig, seconds: float = 10.0) -> float:
+    """Samples per second of gradient steps (forward, losses, backward, Adam) on made-up numbers."""
+    network = TraceNetwork(config.network)
+    optimiser = torch.optim.Adam([p for p in network.parameters() if p.requires_grad], fused=True)
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(config.batch, config.segment + PREFIX, 68, generator=generator)
+    rows[..., obs.DT] = 0.002
+    offsets = config.feedback.draw_offsets(config.batch, generator)
+    hidden = network.initial_hidden(config.batch)
+    steps, begun = 0, math.inf
+    while time.perf_counter() - begun < seconds:
+        segment = make_segment(rows, offsets, config.feedback, config.tilt_correction_rate, generator)
+        output = network.sequence(segment.observations, hidden)
+        optimiser.zero_grad(set_to_none=True)
+        total_loss(output.motion, output.attention, segment.targets, config.loss).total.backward()
+        optimiser.step()
+        if begun == math.inf:  # the first step allocates and is not counted
+            begun = time.perf_counter()
+        else:
+            steps += 1
+    return steps * config.batch * config.segment / (time.perf_counter() - begun)
