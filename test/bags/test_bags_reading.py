@@ -343,3 +343,16 @@ def test_bare_storage_files_are_bags_too(tmp_path, go2):
         path = make_bag(tmp_path / name, normal(go2.joint_names), storage)
         file = next(file for file in path.iterdir() if file.suffix in (".mcap", ".db3"))
         assert len(read_bag(file, go2)) == 20
+
+
+def test_joints_can_be_held_as_on_the_robot(tmp_path, go2):
+    def messages():
+        for index in range(20):
+            stamp = START + index * 2 * MS
+            yield "/imu/data", stamp, imu(stamp)
+            if index in (2, 6):
+                yield "/joint_states", stamp, joints(stamp, go2.joint_names, np.full(12, float(index)))
+
+    log, report = read(tmp_path, go2, messages(), settings=ReadSettings(joints="hold", max_joint_hold=0.02))
+    np.testing.assert_array_equal(log.joint_position[:, 0], [2.0] * 4 + [6.0] * 11)
+    assert (report.exact_pairs, report.unpaired) == (2, 5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,12 +34,15 @@ class ReadSettings(BaseModel):
     """How joint states are brought onto the IMU's stamps.
 
     Attributes:
+        joints: "interpolate" linearly between joint messages, or "hold" the last one, as on the robot; joint states of
+            the IMU's own stamp are taken as they are either way.
         max_joint_gap: s; joints are interpolated between messages no further apart than this.
-        max_joint_hold: s; after the last joint message its values are kept for at most this long.
+        max_joint_hold: s; a held joint message is used for at most this long.
         effort: what the effort in the joint states is; a bag written by this package says so itself.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+    joints: Literal["interpolate", "hold"] = "interpolate"
     max_joint_gap: float = Field(default=0.05, gt=0)
     max_joint_hold: float = Field(default=0.02, ge=0)
     effort: TorqueSource = "measured_effort"
@@ -283,7 +287,9 @@ def _pair(
     right = np.minimum(left + 1, stamps.size - 1)
     exact = stamps[left] == wanted
     span = stamps[right] - stamps[left]
-    after = span == 0
+    if settings.joints == "hold":
+        span = np.zeros_like(span)
+    after = (span == 0) & ~before
     weight = np.where(exact | after | before, 0.0, (wanted - stamps[left]) / np.maximum(span, 1))
     held = after & (wanted - stamps[left] <= round(settings.max_joint_hold * 1e9))
     between = ~after & ~before & (span <= round(settings.max_joint_gap * 1e9))

@@ -1,0 +1,203 @@
+"""From a log to an evaluation: run the estimator over it, or take an odometry that was recorded, and compare."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trace_ros.errors import TraceError
+from trace_ros.estimator.estimator import TraceEstimator
+from trace_ros.estimator.observation import WINDOW
+from trace_ros.estimator.run import run_estimator
+from trace_ros.evaluation.metrics import Comparison, Metrics, MetricSettings, compare, evaluate
+from trace_ros.geometry import FloatArray, roll_pitch_yaw
+from trace_ros.logs import SensorLog, Trajectory
+
+InitialPose = Literal["gravity", "reference"]
+
+ATTENTION_TOKENS = ("accel", "gyro", "FL", "FR", "RL", "RR")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """An estimated trajectory with everything known about it.
+
+    Attributes:
+        name: of the log.
+        source: what estimated it: the estimator's name, or the topic it was recorded on.
+        log: the sensors, or None.
+        trajectory: M poses, as estimated.
+        metrics, comparison: against the reference; None without one.
+        attention: (M, 6) over `ATTENTION_TOKENS`, or None.
+        stationary: (M,) whether the pose was held, or None.
+        step_time_s: (M,) wall time of each step, s, or None.
+        real_time_factor: duration of the log over the time the whole run took, or None.
+        notes: one line each.
+    """
+
+    name: str
+    source: str
+    log: SensorLog | None
+    trajectory: Trajectory
+    metrics: Metrics | None = None
+    comparison: Comparison | None = None
+    attention: FloatArray | None = None
+    stationary: NDArray[np.bool_] | None = None
+    step_time_s: FloatArray | None = None
+    real_time_factor: float | None = None
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def aligned(self) -> Trajectory:
+        """The estimate in the reference's frame, all poses; as estimated without a reference."""
+        return self.trajectory if self.comparison is None else self.comparison.alignment.apply(self.trajectory)
+
+    @property
+    def stationary_share(self) -> float | None:
+        """Share of the poses that were held."""
+        return None if self.stationary is None else float(self.stationary.mean())
+
+    def summary(self) -> dict[str, float]:
+        """What can be said without a reference: duration, path, where it ended, how fast it was."""
+        trajectory = self.trajectory
+        first, last = trajectory.position[0], trajectory.position[-1]
+        turn = roll_pitch_yaw(trajectory.orientation[[0, -1]])[:, 2]
+        return {
+            "poses": len(trajectory),
+            "duration_s": trajectory.duration_s,
+            "path_length_m": trajectory.path_length_m,
+            "displacement_m": float(np.linalg.norm(last - first)),
+            "height_change_m": float(last[2] - first[2]),
+            "heading_change_rad": float(np.angle(np.exp(1j * (turn[1] - turn[0])))),
+            "greatest_speed_mps": float(np.linalg.norm(trajectory.velocity, axis=1).max()),
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON: what was estimated, and the metrics where there are any."""
+        return {
+            "name": self.name,
+            "source": self.source,
+            "estimate": self.summary(),
+            "metrics": None if self.metrics is None else self.metrics.to_dict(),
+            "real_time_factor": self.real_time_factor,
+            "stationary_share": self.stationary_share,
+            "step_time_ms": None if self.step_time_s is None else step_percentiles(self.step_time_s),
+            "notes": list(self.notes),
+        }
+
+
+def step_percentiles(step_time_s: FloatArray) -> dict[str, float]:
+    """Median and 99th percentile of the time of a step (ms)."""
+    p50, p99 = np.percentile(step_time_s * 1e3, (50, 99))
+    return {"p50": float(p50), "p99": float(p99)}
+
+
+def evaluate_run(
+    name: str,
+    log: SensorLog,
+    estimator: TraceEstimator,
+    settings: MetricSettings | None = None,
+    initial: InitialPose = "gravity",
+    progress: Callable[[int], None] | None = None,
+) -> Evaluation:
+    """Run an estimator over a log and compare with the log's reference, if it has one.
+
+    Args:
+        name: of the log.
+        log: N samples.
+        estimator: is reset first.
+        settings: how to compare.
+        initial: start level by gravity at the origin, or at the reference's pose.
+        progress: called now and then with the number of samples done.
+
+    Raises:
+        TraceError: the log is too short, or ``initial`` asks for a reference that is not there.
+    """
+    pose = _reference_pose(name, log) if initial == "reference" else None
+    begin = time.perf_counter()
+    run = run_estimator(estimator, log, pose, progress)
+    elapsed = time.perf_counter() - begin
+    return _evaluation(
+        name,
+        estimator.name,
+        run.trajectory,
+        log,
+        settings,
+        attention=run.attention,
+        stationary=run.stationary,
+        step_time_s=run.step_time_s,
+        real_time_factor=log.duration_s / elapsed,
+    )
+
+
+def evaluate_odometry(
+    name: str, topic: str, trajectory: Trajectory, log: SensorLog | None, settings: MetricSettings | None = None
+) -> Evaluation:
+    """Compare an odometry that some node published with the log's reference, if it has one."""
+    return _evaluation(name, topic, trajectory, log, settings)
+
+
+def _evaluation(
+    name: str,
+    source: str,
+    trajectory: Trajectory,
+    log: SensorLog | None,
+    settings: MetricSettings | None,
+    **more: Any,
+) -> Evaluation:
+    reference = None if log is None else log.reference
+    if reference is None:
+        note = "no reference in the log: no errors can be computed"
+        return Evaluation(name, source, log, trajectory, notes=(note,), **more)
+    try:
+        metrics, comparison = evaluate(trajectory, reference, settings), compare(trajectory, reference, settings)
+    except TraceError as error:
+        raise TraceError(f"{name}: {error}") from error
+    return Evaluation(name, source, log, trajectory, metrics, comparison, notes=metrics.notes, **more)
+
+
+def _reference_pose(name: str, log: SensorLog) -> tuple[FloatArray, FloatArray]:
+    """The reference's pose when the window is first full."""
+    if log.reference is None:
+        raise TraceError(f"{name}: has no reference to start from; use --initial gravity")
+    if len(log) < WINDOW:
+        raise TraceError(f"{name}: has {len(log)} samples; the estimator needs at least {WINDOW}")
+    at_first, _ = log.reference.resample(log.stamp_ns[WINDOW - 1 : WINDOW])
+    if not len(at_first):
+        raise TraceError(f"{name}: the reference does not cover the start of the log; use --initial gravity")
+    return at_first.position[0], at_first.orientation[0]
+
+
+def write_estimate(path: Path, evaluation: Evaluation) -> None:
+    """Write an estimated trajectory: ``.npz`` with everything, or a text file in the TUM format.
+
+    TUM: one pose a line, ``stamp x y z qx qy qz qw``, stamp in seconds; what evo and the usual plotting tools read.
+
+    Raises:
+        TraceError: another suffix, or a file that cannot be written.
+    """
+    trajectory = evaluation.trajectory
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".npz":
+            arrays = {name: value for name, value in vars(trajectory).items() if value is not None}
+            extra = {name: getattr(evaluation, name) for name in ("attention", "stationary", "step_time_s")}
+            with path.open("wb") as file:
+                np.savez_compressed(file, **arrays, **{name: v for name, v in extra.items() if v is not None})
+        elif path.suffix in (".tum", ".txt"):
+            rows = np.column_stack((trajectory.position, trajectory.orientation)).tolist()
+            with path.open("w", encoding="utf-8") as file:
+                for stamp, row in zip(trajectory.stamp_ns.tolist(), rows, strict=True):
+                    # Integer arithmetic: nanoseconds since 1970 do not fit in a double.
+                    seconds, nanoseconds = divmod(stamp, 1_000_000_000)
+                    file.write(f"{seconds}.{nanoseconds:09d} {' '.join(f'{value:.9f}' for value in row)}\n")
+        else:
+            raise TraceError(f"{path}: an estimate is written as .npz, or as .tum or .txt in the TUM format")
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be written ({error.strerror})") from error
