@@ -26,7 +26,6 @@ MAX_GAP_S = 0.1
 _VELOCITY_CUTOFF_HZ = 50.0
 """Low-pass on joint velocity that has to be differentiated from positions; about the bandwidth of a motor driver's own."""
 
-_NO_TORQUE = np.zeros(12)
 _NO_MOTION = ((0.0, 0.0, 0.0), (0.0, 0.0, 0.0), (0.0, 0.0, 0.0))
 
 
@@ -81,6 +80,8 @@ class TraceEstimator:
         self._window = obs.ObservationWindow()
         self._stationary = StationaryDetector(robot.stationary)
         self._pose = PoseIntegrator(model.card.error_model)
+        # What training saw on average: the network's input for it is then zero, the least that an absent torque can say.
+        self._absent_torque = model.weights["observation_mean"][obs.JOINT_TORQUE].numpy()
         # The network reads the observation through this tensor; both share one buffer, so a step copies nothing.
         self._observation = np.zeros(obs.OBSERVATION_SIZE, dtype=np.float32)
         self._observation_tensor = torch.from_numpy(self._observation)
@@ -203,7 +204,7 @@ class TraceEstimator:
         observation[obs.ACCEL] = sample.linear_acceleration
         observation[obs.JOINT_POSITION] = sample.joint_position
         observation[obs.JOINT_VELOCITY] = joint_velocity
-        observation[obs.JOINT_TORQUE] = _NO_TORQUE if sample.joint_torque is None else sample.joint_torque
+        observation[obs.JOINT_TORQUE] = self._absent_torque if sample.joint_torque is None else sample.joint_torque
         observation[obs.ROLL_PITCH] = self._pose.roll_pitch
         observation[obs.VELOCITY_XY] = self._velocity[:2]
         observation[obs.DT] = dt
