@@ -16,7 +16,7 @@ from rclpy.task import Future
 from trace_ros.errors import TraceError
 from trace_ros.nodes.bag_writer import Compression, LiveBagWriter, TopicQos
 from trace_ros.nodes.parameters import Parameter, Parameters
-from trace_ros.nodes.spin import run
+from trace_ros.nodes.spin import RCLError, run
 
 PARAMETERS = (
     Parameter("output", "", "directory of the new bag; empty: trace_<date>_<time> in the current directory"),
@@ -78,9 +78,9 @@ class RecorderNode(Node):
             topic, _, message_type = item.partition(":")
             try:
                 name = self.resolve_topic_name(topic)
-            except ValueError as error:
+            except (ValueError, RCLError) as error:
                 raise TraceError(f"parameter 'topics': {topic!r} is not the name of a topic") from error
-            wanted[name] = message_type
+            wanted[name] = _full_type(name, message_type) if message_type else ""
         if not wanted:
             raise TraceError("parameter 'topics' is empty: nothing to record")
         return wanted
@@ -141,17 +141,23 @@ def message_class(topic: str, message_type: str) -> Any:
     """The Python class of a message type such as ``sensor_msgs/msg/Imu``.
 
     Raises:
-        TraceError: not the name of a message type, or its package is not installed.
+        TraceError: its package is not installed.
     """
+    package, _, name = message_type.split("/")
+    try:
+        return getattr(importlib.import_module(f"{package}.msg"), name)
+    except (ImportError, AttributeError) as error:
+        raise TraceError(f"{topic}: the message type {message_type} is not installed") from error
+
+
+def _full_type(topic: str, message_type: str) -> str:
+    """``sensor_msgs/Imu`` and ``sensor_msgs/msg/Imu`` mean the same; the second is the type's name."""
     parts = message_type.split("/")
     if len(parts) == 2:
         parts.insert(1, "msg")
     if len(parts) != 3 or parts[1] != "msg" or not all(part.isidentifier() for part in parts):
         raise TraceError(f"{topic}: {message_type!r} is not a message type such as sensor_msgs/msg/Imu")
-    try:
-        return getattr(importlib.import_module(f"{parts[0]}.msg"), parts[2])
-    except (ImportError, AttributeError) as error:
-        raise TraceError(f"{topic}: the message type {message_type} is not installed") from error
+    return "/".join(parts)
 
 
 def _topic_qos(profile: QoSProfile) -> TopicQos:
