@@ -20,8 +20,12 @@ import pytest
 pytest.importorskip("rclpy", reason="needs a ROS 2 Python environment")
 
 import rclpy
+from lifecycle_msgs.msg import Transition
+from lifecycle_msgs.srv import ChangeState, GetState
+from rcl_interfaces.srv import SetParameters
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
+from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 
 from trace_ros.bags import write_bag
@@ -187,6 +191,17 @@ class Client:
         self.node.destroy_client(client)
         return future.result()
 
+    def change_state(self, transition: int, node: str = "/estimator") -> bool:
+        request = ChangeState.Request(transition=Transition(id=transition))
+        return self.call(ChangeState, f"{node}/change_state", request).success
+
+    def state(self, node: str = "/estimator") -> str:
+        return self.call(GetState, f"{node}/get_state", GetState.Request()).current_state.label
+
+    def set_parameter(self, name: str, value: Any, node: str = "/estimator") -> Any:
+        request = SetParameters.Request(parameters=[Parameter(name, value=value).to_parameter_msg()])
+        return self.call(SetParameters, f"{node}/set_parameters", request).results[0]
+
     def close(self) -> None:
         self._ending.set()
         self._thread.join()
@@ -241,4 +256,22 @@ def log(robot: RobotDescription) -> SensorLog:
 def bag(robot: RobotDescription, log: SensorLog, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("bag") / "walk"
     write_bag(path, log, robot)
+    return path
+
+
+@pytest.fixture(scope="session")
+def model(robot: RobotDescription, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An untrained network through the real export: it moves, and that is all that the nodes need."""
+    import torch
+
+    from trace_ros.estimator.checkpoint import ModelCard, export_model
+    from trace_ros.estimator.network import TraceNetwork
+
+    torch.manual_seed(0)
+    network = TraceNetwork()
+    scale = torch.ones(47)
+    scale[3:6], scale[18:30], scale[30:42] = 5.0, 5.0, 10.0
+    network.set_normalisation(torch.zeros(47), scale, torch.ones(9))
+    path = tmp_path_factory.mktemp("model") / "trace.pt"
+    export_model(network, ModelCard(robot=robot.name, robot_fingerprint=robot.fingerprint, rate_hz=500.0), path)
     return path

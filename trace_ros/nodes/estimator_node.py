@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import PoseWithCovarianceStamped
+from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState
 from nav_msgs.msg import Odometry
 from rclpy.clock import Clock, ClockType
@@ -76,6 +77,16 @@ _WARM_UP_SAMPLES = 100
 """TorchScript compiles and specialises during its first calls, which take a hundred times as long as the later ones."""
 
 _REPEAT_FAULT_S = 10.0
+
+_TRANSITIONS = {
+    Transition.TRANSITION_CONFIGURE: "configure",
+    Transition.TRANSITION_CLEANUP: "cleanup",
+    Transition.TRANSITION_ACTIVATE: "activate",
+    Transition.TRANSITION_DEACTIVATE: "deactivate",
+    Transition.TRANSITION_UNCONFIGURED_SHUTDOWN: "shutdown",
+    Transition.TRANSITION_INACTIVE_SHUTDOWN: "shutdown",
+    Transition.TRANSITION_ACTIVE_SHUTDOWN: "shutdown",
+}
 
 
 class EstimatorNode(LifecycleNode):
@@ -157,7 +168,7 @@ class EstimatorNode(LifecycleNode):
                     try:
                         return answer(request, response)
                     except RCLError:
-                        wanted = request.transition.label or f"transition {request.transition.id}"
+                        wanted = request.transition.label or _TRANSITIONS.get(request.transition.id, "this transition")
                         state = self._state_machine.current_state[1]
                         self.get_logger().error(f"refused: {wanted} is not possible in state {state!r}")
                         response.success = False

@@ -31,7 +31,11 @@ PARAMETERS = (
     Parameter("bag", "", "the bag to play: a rosbag2 directory, or a .mcap or .db3 file"),
     Parameter("rate", 1.0, "speed: 2.0 plays twice as fast as it was recorded", "", 0.01, 100.0),
     Parameter("loop", False, "start again at the end, for ever"),
-    Parameter("restamp", False, "header stamps become the time of publishing (no /clock then): for measuring latency"),
+    Parameter(
+        "restamp",
+        False,
+        "shift all header stamps by one constant, so that at rate 1 each is the time its message is due (no /clock then)",
+    ),
     Parameter("clock_rate", 100.0, "rate of /clock, in the bag's time; 0: no /clock", "Hz", 0.0, 1000.0),
     Parameter("start_offset", 0.0, "skip this much of the bag's beginning", "s", 0.0, 1e6),
     Parameter(
@@ -229,10 +233,14 @@ class ReplayNode(Node):
         if self._clock_publisher is not None:
             clock_step_ns = round(1e9 / self._params.number("clock_rate"))
         next_clock_ns = 0
+        shift_ns = 0
         for item in items:
             if first_ns is None:
                 first_ns = item.time_ns + offset_ns
                 next_clock_ns = first_ns
+                # One shift for all topics: intervals, and which joint state belongs to which IMU message, stay as they were.
+                lead_ns = begin_ns - time.monotonic_ns()
+                shift_ns = self.get_clock().now().nanoseconds + lead_ns - first_ns
                 self.get_logger().info(f"playing {self._path} at rate {self._rate:g}")
             if item.time_ns < first_ns:
                 continue
@@ -247,7 +255,7 @@ class ReplayNode(Node):
             latest = max(latest, (time.monotonic_ns() - due_ns) * 1e-9)
             data = item.data
             if self._restamp:
-                data = restamped(data, self.get_clock().now().nanoseconds)
+                data = shifted(data, shift_ns)
             self._outputs[item.channel].publish(data)
             counts[item.channel] += 1
         if first_ns is None or not any(counts):
@@ -271,11 +279,12 @@ class ReplayNode(Node):
         self._clock_publisher.publish(message)
 
 
-def restamped(data: bytes, stamp_ns: int) -> bytes:
-    """A serialised message that starts with a header, with another stamp: bytes 4 to 11 of its CDR encoding."""
-    seconds, nanoseconds = divmod(stamp_ns, 1_000_000_000)
-    little = data[1] & 1
-    return data[:4] + struct.pack("<iI" if little else ">iI", seconds, nanoseconds) + data[12:]
+def shifted(data: bytes, shift_ns: int) -> bytes:
+    """A serialised message that starts with a header, with its stamp moved: bytes 4 to 11 of its CDR encoding."""
+    layout = "<iI" if data[1] & 1 else ">iI"
+    seconds, nanoseconds = struct.unpack_from(layout, data, 4)
+    seconds, nanoseconds = divmod(seconds * 1_000_000_000 + nanoseconds + shift_ns, 1_000_000_000)
+    return data[:4] + struct.pack(layout, seconds, nanoseconds) + data[12:]
 
 
 def _has_messages(bag: OpenBag, topic: str) -> bool:

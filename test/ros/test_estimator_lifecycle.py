@@ -1,0 +1,166 @@
+"""The estimator node as a managed node: every transition, every refusal, and a clean end from every state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from lifecycle_msgs.msg import Transition
+from std_srvs.srv import Trigger
+
+from trace_ros.resources import config_directory
+
+CONFIGURE, CLEANUP = Transition.TRANSITION_CONFIGURE, Transition.TRANSITION_CLEANUP
+ACTIVATE, DEACTIVATE = Transition.TRANSITION_ACTIVATE, Transition.TRANSITION_DEACTIVATE
+
+
+def test_transitions_and_invalid_requests(start_node: Callable, client, model: Path) -> None:
+    node = start_node("estimator_node", model=model)
+    assert client.state() == "unconfigured"
+    reset = client.call(Trigger, "/estimator/reset", Trigger.Request())
+    assert not reset.success
+    assert "unconfigured" in reset.message
+
+    assert not client.change_state(ACTIVATE)
+    assert node.lines("refused: activate is not possible in state 'unconfigured'")
+    assert client.change_state(CONFIGURE)
+    assert client.state() == "inactive"
+    for name in ("FL_hip_joint, FL_thigh_joint, FL_calf_joint -> FL_foot", "RR_hip_joint, RR_thigh_joint, RR_calf_joint"):
+        assert len(node.lines(name)) == 1
+    refused = client.set_parameter("robot", "another")
+    assert not refused.successful
+    assert "robot is fixed while the node is at work" in refused.reason
+    assert client.set_parameter("publish_tf", False).successful
+
+    assert not client.change_state(CONFIGURE)
+    for _ in range(2):
+        assert client.change_state(ACTIVATE)
+        assert client.state() == "active"
+        assert client.call(Trigger, "/estimator/reset", Trigger.Request()).success
+        assert not client.change_state(CLEANUP)
+        assert client.change_state(DEACTIVATE)
+        assert client.state() == "inactive"
+    assert client.change_state(CLEANUP)
+    assert client.state() == "unconfigured"
+    assert client.set_parameter("odom_frame", "world").successful
+
+    assert client.change_state(CONFIGURE)
+    assert client.change_state(ACTIVATE)
+    assert client.change_state(Transition.TRANSITION_ACTIVE_SHUTDOWN)
+    assert client.state() == "finalized"
+    assert not client.change_state(CONFIGURE)
+    assert node.process.poll() is None
+    assert "Traceback" not in node.log()
+    assert node.interrupt() == 0
+
+
+def test_configure_refuses_in_one_line_and_can_be_mended(
+    start_node: Callable, client, model: Path, tmp_path: Path
+) -> None:
+    other = yaml.safe_load((config_directory() / "robots" / "go2.yaml").read_text())
+    other["urdf"] = str(config_directory() / "robots" / "go2.urdf")
+    other["policy"] = None
+    (tmp_path / "other.yaml").write_text(yaml.safe_dump(other))
+    (tmp_path / "go2.yaml").write_text(yaml.safe_dump(other | {"foot_radius": 0.03}))
+    (tmp_path / "broken.yaml").write_text(yaml.safe_dump(other | {"foot_radios": 0.03}))
+    (tmp_path / "text.pt").write_text("not a model")
+    node = start_node("estimator_node", model=model)
+    good = {"robot": "go2", "model": str(model)}
+    cases = [
+        ({"robot": "go7"}, "unknown robot 'go7': known are"),
+        ({"robot": str(tmp_path / "broken.yaml")}, "broken.yaml: unknown key 'foot_radios'"),
+        ({"robot": str(tmp_path / "other.yaml")}, "trained for robot 'go2', not 'other'"),
+        ({"robot": str(tmp_path / "go2.yaml")}, "trained for a go2 of other dimensions"),
+        ({"model": "nowhere/trace.pt"}, "nowhere/trace.pt: no such model file"),
+        ({"model": str(tmp_path / "text.pt")}, "text.pt: not a TorchScript model"),
+        ({"odom_frame": ""}, "parameter 'odom_frame' is empty"),
+    ]
+    for count, (changes, text) in enumerate(cases, start=1):
+        for name, value in (good | changes).items():
+            assert client.set_parameter(name, value).successful
+        assert not client.change_state(CONFIGURE)
+        assert client.state() == "unconfigured"
+        complaints = node.lines("not configured: ")
+        assert len(complaints) == count
+        assert text in complaints[-1]
+    for name, value in (good | {"odom_frame": "odom"}).items():
+        assert client.set_parameter(name, value).successful
+    assert client.change_state(CONFIGURE)
+    assert "Traceback" not in node.log()
+    assert node.interrupt() == 0
+
+
+def test_parameters_given_at_the_start_are_checked(start_node: Callable, client, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "parameters.yaml").write_text("/**/misspelt:\n  ros__parameters: {robott: go2}\n")
+    cases = {
+        "timeout": (
+            start_node("estimator_node", "-r", "__node:=timeout", model=model, joint_timeout=-1.0),
+            "parameter 'joint_timeout' is -1.0, expected 0 to 10 s",
+        ),
+        "source": (
+            start_node("estimator_node", "-r", "__node:=source", model=model, torque_source="guess"),
+            "parameter 'torque_source' is 'guess', expected one of commanded_effort, pd_target, measured_effort, none",
+        ),
+        "kind": (
+            start_node("estimator_node", "-r", "__node:=kind", model=model, publish_tf="often"),
+            "parameter 'publish_tf' is a text, expected true or false",
+        ),
+        "misspelt": (
+            start_node(
+                "estimator_node", "-r", "__node:=misspelt", "--params-file", str(tmp_path / "parameters.yaml"), model=model
+            ),
+            "unknown parameter 'robott': did you mean 'robot'?",
+        ),
+    }
+    for name, (node, text) in cases.items():
+        assert not client.change_state(CONFIGURE, f"/{name}")
+        assert len(node.lines("not configured: ")) == 1
+        assert text in node.lines("not configured: ")[0]
+    node = cases["timeout"][0]
+    assert client.set_parameter("joint_timeout", 0.05, "/timeout").successful
+    assert client.change_state(CONFIGURE, "/timeout")
+    assert not client.set_parameter("joint_timeout", 99.0, "/source").successful
+
+
+def test_a_bad_parameter_file_is_one_line(start_node: Callable, tmp_path: Path) -> None:
+    (tmp_path / "broken.yaml").write_text("/**:\n  ros__parameters: [")
+    nodes = [start_node("estimator_node", "--params-file", str(tmp_path / name)) for name in ("none.yaml", "broken.yaml")]
+    for node, name in zip(nodes, ("none.yaml", "broken.yaml"), strict=True):
+        assert node.wait() == 2
+        assert name in node.lines("FATAL")[0]
+        assert "Traceback" not in node.log()
+
+
+@pytest.mark.parametrize("module", ["estimator_node", "path_node", "recorder_node", "replay_node"])
+def test_ctrl_c_ends_cleanly(module: str, start_node: Callable, client, model: Path, bag: Path, tmp_path: Path) -> None:
+    parameters = {
+        "estimator_node": {"model": model},
+        "path_node": {},
+        "recorder_node": {"output": tmp_path / "out"},
+        "replay_node": {"bag": bag},
+    }[module]
+    transitions: list[list[int]] = [[]]
+    if module == "estimator_node":
+        transitions = [[], [CONFIGURE], [CONFIGURE, ACTIVATE], [CONFIGURE, ACTIVATE, DEACTIVATE]]
+    nodes = [start_node(module, "-r", f"__node:=n{index}", **parameters) for index in range(len(transitions))]
+    for index, (node, steps) in enumerate(zip(nodes, transitions, strict=True)):
+        if module == "estimator_node":
+            client.state(f"/n{index}")
+        else:
+            _wait_for_node(client, f"n{index}")
+        for step in steps:
+            assert client.change_state(step, f"/n{index}")
+        assert node.interrupt(limit_s=3.0) == 0
+        assert "Traceback" not in node.log()
+
+
+def _wait_for_node(client, name: str) -> None:
+    import time
+
+    deadline = time.monotonic() + 40
+    while name not in client.node.get_node_names():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    time.sleep(0.2)
