@@ -33,6 +33,8 @@ class ContactRandomization(BaseModel):
         slip_probability: for each foot in contact and control step, that it starts to slip until it lifts off.
         slip_friction: friction coefficient of a slipping foot.
         time_constant: s, softness of the feet; below 0.005 the impacts of a trot pass 600 N.
+        time_constant_uneven: s, the same on ground with facets or edges: a foot that sinks in by its own radius is
+            pushed aside by the neighbouring facet, and falls are then an artefact.
     """
 
     model_config = STRICT
@@ -40,6 +42,7 @@ class ContactRandomization(BaseModel):
     slip_probability: Probability = 0.01
     slip_friction: Range = (0.3, 0.4)
     time_constant: Range = (0.005, 0.03)
+    time_constant_uneven: Range = (0.005, 0.014)
 
 
 class DynamicsRandomization(BaseModel):
@@ -104,9 +107,13 @@ def nominal_dynamics(robot: RobotDescription, policy: WalkingPolicy) -> RobotDyn
 
 
 def draw_dynamics(
-    config: RandomizationConfig, robot: RobotDescription, policy: WalkingPolicy, rng: np.random.Generator
+    config: RandomizationConfig,
+    robot: RobotDescription,
+    policy: WalkingPolicy,
+    smooth_ground: bool,
+    rng: np.random.Generator,
 ) -> RobotDynamics:
-    """One rollout's robot."""
+    """One rollout's robot; ``smooth_ground`` decides how soft its feet may be."""
     dynamics, contact = config.dynamics, config.contact
     offset = rng.uniform(-1.0, 1.0, 3) * dynamics.base_com_offset
     return RobotDynamics(
@@ -121,7 +128,7 @@ def draw_dynamics(
         joint_damping=draw(rng, dynamics.joint_damping),
         armature=draw(rng, dynamics.armature),
         foot_friction=draw(rng, contact.friction),
-        foot_time_constant=draw(rng, contact.time_constant),
+        foot_time_constant=draw(rng, contact.time_constant if smooth_ground else contact.time_constant_uneven),
     )
 
 

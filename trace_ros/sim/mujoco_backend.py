@@ -237,6 +237,7 @@ def _add_terrain(spec: mujoco.MjSpec, terrain: Terrain) -> None:
         _finish_ground(geom, field.surface)
     for box in terrain.boxes:
         geom = world.add_geom(type=mujoco.mjtGeom.mjGEOM_BOX, size=box.half_size, pos=box.centre)
+        geom.quat = box.rotation.as_quat()[[3, 0, 1, 2]]
         _finish_ground(geom, box.surface)
 
 

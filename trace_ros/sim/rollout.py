@@ -43,6 +43,13 @@ from trace_ros.sim.walk import FallConfig, Walk, first_fall, standing_pose
 FloatArray = NDArray[np.float64]
 logger = logging.getLogger(__name__)
 
+# Kinds of ground whose worlds are built alike, so that they can share a batch.
+_BATCHED_KINDS: tuple[tuple[TerrainKind, ...], ...] = (
+    ("flat", "slope"),
+    ("perlin",),
+    ("discrete", "random_steps", "inclined_steps"),
+    ("stairs",),
+)
 # Ground beyond the farthest point that a robot can reach by its commands (m).
 _TERRAIN_MARGIN = 1.0
 
@@ -171,7 +178,7 @@ def simulate_rollouts(
     groups: dict[TerrainKind, list[np.random.Generator]] = {}
     for rng in generators:
         groups.setdefault(config.terrain.draw_kind(rng), []).append(rng)
-    for kinds in (("flat", "slope"), ("perlin", "discrete", "random_steps", "inclined_steps"), ("stairs",)):
+    for kinds in _BATCHED_KINDS:
         members = [(kind, rng) for kind in kinds for rng in groups.get(kind, [])]
         for start in range(0, len(members), config.batch):
             plans = [_draw_plan(config, robot, policy, kind, rng) for kind, rng in members[start : start + config.batch]]
@@ -189,10 +196,9 @@ def _draw_plan(
     duration = config.control_steps / CONTROL_RATE_HZ
     reach = float(np.linalg.norm(policy.command_limits[:2])) * config.commands.limit * duration + _TERRAIN_MARGIN
     randomization = config.randomization
+    terrain = generate_terrain(kind, config.terrain, reach, rng)
     return _Plan(
-        scene=Scene(
-            generate_terrain(kind, config.terrain, reach, rng), draw_dynamics(randomization, robot, policy, rng)
-        ),
+        scene=Scene(terrain, draw_dynamics(randomization, robot, policy, terrain.smooth, rng)),
         yaw=float(rng.uniform(-np.pi, np.pi)),
         variation=draw_variation(config.policy, policy, rng),
         commands=draw_commands(config.commands, policy.command_limits, duration, CONTROL_RATE_HZ, rng),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.transform import Rotation
 
 FloatArray = NDArray[np.float64]
 
@@ -88,18 +89,29 @@ class HeightField:
 
 @dataclass(frozen=True)
 class Box:
-    """Axis-aligned box."""
+    """A box; ``roll`` and ``pitch`` (rad, fixed axes) lean it, so that its top is an inclined plane."""
 
     centre: tuple[float, float, float]
     half_size: tuple[float, float, float]
     surface: Surface = Surface()
+    roll: float = 0.0
+    pitch: float = 0.0
+
+    @property
+    def rotation(self) -> Rotation:
+        """Box to world."""
+        return Rotation.from_euler("xyz", (self.roll, self.pitch, 0.0))
 
     def height_at(self, xy: FloatArray) -> FloatArray:
-        """Height of the top; minus infinity beside the box. ``(N, 2) -> (N,)``."""
-        inside = (np.abs(xy[:, 0] - self.centre[0]) <= self.half_size[0]) & (
-            np.abs(xy[:, 1] - self.centre[1]) <= self.half_size[1]
-        )
-        return np.where(inside, self.centre[2] + self.half_size[2], -np.inf)
+        """Height of the top face; minus infinity beside it. ``(N, 2) -> (N,)``."""
+        axes = self.rotation.as_matrix()
+        middle = np.asarray(self.centre) + self.half_size[2] * axes[:, 2]
+        normal = axes[:, 2]
+        offset = xy - middle[:2]
+        rise = -(offset @ normal[:2]) / normal[2]
+        local = np.column_stack((offset, rise)) @ axes
+        inside = (np.abs(local[:, :2]) <= np.asarray(self.half_size[:2]) + 1e-9).all(axis=1)
+        return np.where(inside, middle[2] + rise, -np.inf)
 
 
 @dataclass(frozen=True)
@@ -130,3 +142,8 @@ class Terrain:
     def structure(self) -> tuple[object, ...]:
         """What must be equal for terrains to be simulated in one batch."""
         return len(self.planes), tuple(field.heights.shape for field in self.height_fields), len(self.boxes)
+
+    @property
+    def smooth(self) -> bool:
+        """Whether the ground is planes only: no facets and edges that a soft foot could sink between."""
+        return not (self.height_fields or self.boxes)

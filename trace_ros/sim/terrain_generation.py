@@ -39,12 +39,20 @@ class SlopeConfig(BaseModel):
 
 
 class PerlinConfig(BaseModel):
-    """Smooth noise; ``amplitude`` is the difference of the highest and the lowest point (m), ``wavelength`` in m."""
+    """Smooth noise.
+
+    Attributes:
+        amplitude: m, difference of the highest and the lowest point.
+        wavelength: m, of the coarser of its two octaves.
+        cell: m, sampling of the height field. Engines treat it as facets; a foot feels the edges between them, so they
+            should be few.
+    """
 
     model_config = STRICT
     weight: Weight = 1.0
     amplitude: Range = (0.03, 0.18)
-    wavelength: Range = (0.6, 2.0)
+    wavelength: Range = (0.9, 2.5)
+    cell: Positive = 0.12
 
 
 class BlockConfig(BaseModel):
@@ -54,7 +62,7 @@ class BlockConfig(BaseModel):
     model_config = STRICT
     weight: Weight = 1.0
     height: Range = (0.02, 0.12)
-    size: Range = (0.3, 1.0)
+    size: Range = (0.4, 1.0)
     inclination: Range = (0.0, 0.0)
 
 
@@ -73,7 +81,8 @@ class TerrainConfig(BaseModel):
     """How often each kind comes (weights, relative to their sum) and how difficult it is.
 
     Attributes:
-        cell: m, sampling of height fields.
+        blocks_per_side: blocks of the three kinds made of them fill a square of so many a side; the ground beyond is
+            level. Each costs time in every physics step.
     """
 
     model_config = STRICT
@@ -84,7 +93,7 @@ class TerrainConfig(BaseModel):
     random_steps: BlockConfig = BlockConfig()
     inclined_steps: BlockConfig = BlockConfig(inclination=(0.03, 0.17))
     stairs: StairsConfig = StairsConfig()
-    cell: Positive = 0.04
+    blocks_per_side: Annotated[int, Field(ge=1, le=50)] = 10
 
     @model_validator(mode="after")
     def _some_terrain(self) -> TerrainConfig:
@@ -113,20 +122,23 @@ def generate_terrain(kind: TerrainKind, config: TerrainConfig, half_size: float,
     if kind == "stairs":
         rise = draw(rng, config.stairs.rise)
         return Terrain(kind, boxes=_staircase(config.stairs, rise, half_size, rng), difficulty=rise)
-    count = 2 * int(np.ceil(half_size / config.cell)) + 1
-    shape = (count, count)
     if kind == "perlin":
-        difficulty = draw(rng, config.perlin.amplitude)
-        heights = perlin_heights(shape, config.cell, difficulty, draw(rng, config.perlin.wavelength), rng)
-    elif kind == "discrete":
-        difficulty = draw(rng, config.discrete.height)
-        heights = discrete_heights(shape, config.cell, difficulty, config.discrete.size, rng)
+        count = 2 * int(np.ceil(half_size / config.perlin.cell)) + 1
+        amplitude, wavelength = draw(rng, config.perlin.amplitude), draw(rng, config.perlin.wavelength)
+        heights = perlin_heights((count, count), config.perlin.cell, amplitude, wavelength, rng)
+        field = HeightField((0.0, 0.0), config.perlin.cell, heights)
+        return Terrain(kind, height_fields=(field,), difficulty=amplitude)
+    per_side = config.blocks_per_side
+    if kind == "discrete":
+        height = draw(rng, config.discrete.height)
+        extent = per_side * sum(config.discrete.size) / 4
+        boxes = discrete_boxes(height, config.discrete.size, per_side**2, extent, rng)
     else:
         blocks = config.random_steps if kind == "random_steps" else config.inclined_steps
-        difficulty = draw(rng, blocks.height)
-        size, inclination = draw(rng, blocks.size), draw(rng, blocks.inclination)
-        heights = block_heights(shape, config.cell, difficulty, size, inclination, rng)
-    return Terrain(kind, height_fields=(HeightField((0.0, 0.0), config.cell, heights),), difficulty=difficulty)
+        height = draw(rng, blocks.height)
+        boxes = block_boxes(height, draw(rng, blocks.size), draw(rng, blocks.inclination), per_side, rng)
+    # Beyond the blocks the ground is level.
+    return Terrain(kind, planes=(Plane(),), boxes=boxes, difficulty=height)
 
 
 def perlin_heights(
@@ -138,39 +150,34 @@ def perlin_heights(
     return amplitude * height / max(float(height.max()), 1e-9)
 
 
-def discrete_heights(
-    shape: tuple[int, int], cell: float, height: float, size: tuple[float, float], rng: np.random.Generator
-) -> FloatArray:
-    """Rectangles of random size, place and height, laid over each other, from 0 to ``height``. ``(rows, columns)`` m."""
-    rows, columns = shape
-    heights = np.full(shape, height / 2)
-    mean_area = (sum(size) / 2) ** 2
-    # As many rectangles as would cover the ground 1.2 times.
-    for _ in range(int(1.2 * rows * columns * cell**2 / mean_area)):
-        half_rows, half_columns = (int(draw(rng, size) / cell / 2) for _ in range(2))
-        row, column = int(rng.integers(rows)), int(rng.integers(columns))
-        heights[
-            max(row - half_rows, 0) : row + half_rows + 1, max(column - half_columns, 0) : column + half_columns + 1
-        ] = rng.uniform(0.0, height)
-    return heights
+def discrete_boxes(
+    height: float, size: tuple[float, float], count: int, half_extent: float, rng: np.random.Generator
+) -> tuple[Box, ...]:
+    """Boxes of random size (m), place and height (0 to ``height``), laid over each other around the origin."""
+    boxes = []
+    for _ in range(count):
+        half_x, half_y = (draw(rng, size) / 2 for _ in range(2))
+        x, y = rng.uniform(-half_extent, half_extent, 2)
+        half_height = rng.uniform(0.1, 1.0) * height / 2
+        boxes.append(Box((float(x), float(y), half_height), (half_x, half_y, half_height)))
+    return tuple(boxes)
 
 
-def block_heights(
-    shape: tuple[int, int], cell: float, height: float, size: float, inclination: float, rng: np.random.Generator
-) -> FloatArray:
-    """A pavement of square blocks of random heights whose tops lean by ``inclination`` (rad) in random directions.
-
-    Heights of the blocks' middles lie between 0 and ``height``. ``(rows, columns)`` m.
-    """
-    rows, columns = (np.arange(n) * cell for n in shape)
-    row, column = (rows / size).astype(int), (columns / size).astype(int)
-    blocks = (row[-1] + 1, column[-1] + 1)
-    level = rng.uniform(0.0, height, blocks)
-    direction = rng.uniform(0.0, 2 * np.pi, blocks)
-    slope = np.tan(inclination)
-    along_y = (rows - (row + 0.5) * size)[:, None] * (slope * np.sin(direction))[np.ix_(row, column)]
-    along_x = (columns - (column + 0.5) * size)[None, :] * (slope * np.cos(direction))[np.ix_(row, column)]
-    return level[np.ix_(row, column)] + along_x + along_y
+def block_boxes(
+    height: float, size: float, inclination: float, per_side: int, rng: np.random.Generator, depth: float = 0.5
+) -> tuple[Box, ...]:
+    """A pavement of ``per_side`` squared blocks around the origin whose tops lie between 0 and ``height`` (m) and lean by
+    ``inclination`` (rad) in random directions."""
+    boxes = []
+    for place in np.ndindex(per_side, per_side):
+        x, y = ((index - (per_side - 1) / 2) * size for index in place)
+        direction = rng.uniform(0.0, 2 * np.pi)
+        roll, pitch = inclination * float(np.sin(direction)), inclination * float(np.cos(direction))
+        top = rng.uniform(0.0, height)
+        # Blocks that lean must not show gaps: they overlap by what leaning takes away.
+        half = size / 2 * (1 + 0.5 * float(np.sin(inclination)) ** 2)
+        boxes.append(Box((x, y, top - depth), (half, half, depth), roll=roll, pitch=pitch))
+    return tuple(boxes)
 
 
 def flight_boxes(
