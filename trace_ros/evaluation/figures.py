@@ -56,11 +56,10 @@ def seconds(stamps: IntArray, origin: int) -> FloatArray:
 
 def shown_reference(evaluation: Evaluation) -> Trajectory | None:
     """The reference over the time of the estimate."""
-    log = evaluation.log
-    if log is None or log.reference is None:
+    reference = evaluation.reference
+    if reference is None:
         return None
     stamps = evaluation.trajectory.stamp_ns
-    reference = log.reference
     return reference.select((reference.stamp_ns >= stamps[0]) & (reference.stamp_ns <= stamps[-1]))
 
 

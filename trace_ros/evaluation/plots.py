@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 from trace_ros.errors import TraceError
 from trace_ros.evaluation.figures import (
     ESTIMATE_COLOUR,
-    P90_COLOUR,
     REFERENCE_COLOUR,
     TOKEN_COLOURS,
     ReportSettings,
@@ -23,7 +22,7 @@ from trace_ros.evaluation.figures import (
     smoothed_attention,
     thinned,
 )
-from trace_ros.evaluation.metrics import error_growth
+from trace_ros.evaluation.metrics import Metrics, error_growth
 from trace_ros.evaluation.runner import ATTENTION_TOKENS, Evaluation
 from trace_ros.robot import LEG_NAMES
 
@@ -48,6 +47,8 @@ def plot_trajectory(
     _growth(growth, evaluation, settings)
     if title:
         figure.suptitle(title, fontsize=13, color=_INK, fontweight="bold")
+    if evaluation.metrics is not None:
+        figure.supxlabel(_caption(evaluation.metrics), fontsize=10, color=_INK)
     _save(figure, path)
 
 
@@ -137,6 +138,18 @@ def _dress(axes: Axes, x_label: str, y_label: str) -> None:
         axes.spines[side].set_color("#999999")
 
 
+def _caption(metrics: Metrics) -> str:
+    """The errors that matter most, on one line."""
+    share = f" ({100 * metrics.ate_position_m / metrics.path_length_m:.2f} %)" if metrics.path_length_m > 0 else ""
+    text = (
+        f"path {metrics.path_length_m:.1f} m in {metrics.duration_s:.0f} s,  ATE {metrics.ate_position_m:.3f} m{share}"
+    )
+    if metrics.re_position_m is not None:
+        relative = metrics.re_position_m
+        text += f",  RE over {metrics.horizon_s:g} s {relative.mean:.3f} m, P90 {relative.p90:.3f} m"
+    return f"{text}  (alignment {metrics.alignment})"
+
+
 def _top_view(axes: Axes, evaluation: Evaluation, settings: ReportSettings) -> None:
     reference = shown_reference(evaluation)
     if reference is not None:
@@ -151,16 +164,6 @@ def _top_view(axes: Axes, evaluation: Evaluation, settings: ReportSettings) -> N
     axes.set_aspect("equal", adjustable="datalim")
     _dress(axes, "x (m)", "y (m)")
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, frameon=False)
-    if evaluation.metrics is not None:
-        m = evaluation.metrics
-        share = f" = {100 * m.ate_position_m / m.path_length_m:.2f} %" if m.path_length_m > 0 else ""
-        text = (
-            f"path {m.path_length_m:.1f} m in {m.duration_s:.0f} s\nATE {m.ate_position_m:.3f} m{share} ({m.alignment})"
-        )
-        if m.re_position_m is not None:
-            text += f"\nRE {m.horizon_s:g} s {m.re_position_m.mean:.3f} m, P90 {m.re_position_m.p90:.3f} m"
-        box = {"boxstyle": "round,pad=0.5", "facecolor": "white", "edgecolor": "#cccccc", "alpha": 0.9}
-        axes.annotate(text, (0.02, 0.02), xycoords="axes fraction", fontsize=9, color=_INK, bbox=box)
 
 
 def _height(axes: Axes, evaluation: Evaluation, settings: ReportSettings) -> None:
@@ -185,6 +188,8 @@ def _height(axes: Axes, evaluation: Evaluation, settings: ReportSettings) -> Non
     if high - low < 0.1:
         axes.set_ylim((low + high) / 2 - 0.05, (low + high) / 2 + 0.05)
     _dress(axes, "time (s)", "height (m)")
+    if axes.patches:
+        axes.legend(handles=axes.patches[:1], loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)
 
 
 def _growth(axes: Axes, evaluation: Evaluation, settings: ReportSettings) -> None:
@@ -202,8 +207,7 @@ def _growth(axes: Axes, evaluation: Evaluation, settings: ReportSettings) -> Non
     axes.fill_between(
         horizons, quantiles[:, 0], quantiles[:, 1], color=ESTIMATE_COLOUR, alpha=0.15, lw=0, label="P10 to P90"
     )
-    axes.plot(horizons, quantiles[:, 1], color=P90_COLOUR, lw=1, ls=":", label="P90")
     axes.plot(horizons, mean, "o-", color=ESTIMATE_COLOUR, lw=1.6, ms=4, label="mean")
     axes.set(xlim=(0, None), ylim=(0, None))
     _dress(axes, "horizon (s)", "relative position error (m)")
-    axes.legend(loc="upper left", frameon=False)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False)

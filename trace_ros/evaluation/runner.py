@@ -32,6 +32,7 @@ class Evaluation:
         name: of the log.
         source: what estimated it: the estimator's name, or the topic it was recorded on.
         log: the sensors, or None.
+        reference: the truth at its own stamps, or None.
         trajectory: M poses, as estimated.
         metrics, comparison: against the reference; None without one.
         attention: (M, 6) over `ATTENTION_TOKENS`, or None.
@@ -44,6 +45,7 @@ class Evaluation:
     name: str
     source: str
     log: SensorLog | None
+    reference: Trajectory | None
     trajectory: Trajectory
     metrics: Metrics | None = None
     comparison: Comparison | None = None
@@ -128,6 +130,7 @@ def evaluate_run(
         estimator.name,
         run.trajectory,
         log,
+        log.reference,
         settings,
         attention=run.attention,
         stationary=run.stationary,
@@ -137,10 +140,10 @@ def evaluate_run(
 
 
 def evaluate_odometry(
-    name: str, topic: str, trajectory: Trajectory, log: SensorLog | None, settings: MetricSettings | None = None
+    name: str, topic: str, trajectory: Trajectory, reference: Trajectory | None, settings: MetricSettings | None = None
 ) -> Evaluation:
-    """Compare an odometry that some node published with the log's reference, if it has one."""
-    return _evaluation(name, topic, trajectory, log, settings)
+    """Compare an odometry that some node published with a reference, if there is one."""
+    return _evaluation(name, topic, trajectory, None, reference, settings)
 
 
 def _evaluation(
@@ -148,18 +151,18 @@ def _evaluation(
     source: str,
     trajectory: Trajectory,
     log: SensorLog | None,
+    reference: Trajectory | None,
     settings: MetricSettings | None,
     **more: Any,
 ) -> Evaluation:
-    reference = None if log is None else log.reference
     if reference is None:
-        note = "no reference in the log: no errors can be computed"
-        return Evaluation(name, source, log, trajectory, notes=(note,), **more)
+        note = "no reference in the log (topic reference/odom, or --reference-topic): no errors can be computed"
+        return Evaluation(name, source, log, None, trajectory, notes=(note,), **more)
     try:
         metrics, comparison = evaluate(trajectory, reference, settings), compare(trajectory, reference, settings)
     except TraceError as error:
         raise TraceError(f"{name}: {error}") from error
-    return Evaluation(name, source, log, trajectory, metrics, comparison, notes=metrics.notes, **more)
+    return Evaluation(name, source, log, reference, trajectory, metrics, comparison, notes=metrics.notes, **more)
 
 
 def _reference_pose(name: str, log: SensorLog) -> tuple[FloatArray, FloatArray]:

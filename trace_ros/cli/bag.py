@@ -1,0 +1,125 @@
+"""``trace bag``: look into recordings, rescue and convert them; no ROS needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from trace_ros.bags import bag_info, convert, recover_bag
+from trace_ros.bags.info import TopicInfo
+from trace_ros.bags.storage import Storage
+from trace_ros.cli.common import console, errors, say, write_json
+from trace_ros.cli.evaluate import ImuOption, JointOption, ReferenceOption, RobotOption, chosen_topics
+from trace_ros.errors import TraceError
+from trace_ros.robot import RobotDescription
+
+app = typer.Typer(help="Look into rosbag2 recordings, rescue and convert them (no ROS needed).", no_args_is_help=True)
+
+StorageOption = Annotated[str, typer.Option(help="Storage of the new bag: mcap or sqlite3.")]
+JsonOption = Annotated[Path | None, typer.Option("--json", help="Also write the result here.")]
+
+
+@app.command()
+def info(
+    bag: Annotated[Path, typer.Argument(help="rosbag2 directory, or a .mcap or .db3 file.")],
+    json_file: JsonOption = None,
+) -> None:
+    """Topics, rates and gaps of a bag, and which joints and quantities it reports."""
+    with errors.status(f"reading {bag}"):
+        found = bag_info(bag)
+    size = f"{found.size_bytes / 1e6:.1f} MB"
+    table = Table(title=f"{bag}: {found.storage}, {found.messages} messages in {found.duration_s:.2f} s, {size}")
+    table.add_column("topic", overflow="fold")
+    table.add_column("type", overflow="fold")
+    for column in ("messages", "rate Hz", "duration s", "longest gap s", "disordered"):
+        table.add_column(column, justify="right")
+    for topic in found.topics:
+        table.add_row(
+            topic.name,
+            topic.type,
+            str(topic.messages),
+            f"{topic.rate_hz:.1f}",
+            f"{topic.duration_s:.2f}",
+            f"{topic.longest_gap_s:.3f}",
+            str(topic.disordered),
+        )
+    console.print(table)
+    if found.robot:
+        console.print(f"robot: {found.robot}; torque is {found.torque_source.replace('_', ' ')}", highlight=False)
+    for topic in found.topics:
+        if topic.joint_names:
+            console.print(_joints(topic), highlight=False, soft_wrap=True)
+    if json_file is not None:
+        write_json(json_file, found.to_dict())
+
+
+def _joints(topic: TopicInfo) -> str:
+    absent = [name for name in ("position", "velocity", "effort") if name not in topic.fields]
+    reported = f"reports {', '.join(topic.fields) or 'nothing'}"
+    missing = f", does not report {', '.join(absent)}" if absent else ""
+    return f"{topic.name}: {len(topic.joint_names)} joints ({', '.join(topic.joint_names)}); {reported}{missing}"
+
+
+@app.command()
+def recover(
+    bag: Annotated[Path, typer.Argument(help="Interrupted or truncated bag: directory, .mcap or .db3 file.")],
+    output: Annotated[Path | None, typer.Argument(help="New bag [<bag>_recovered].")] = None,
+    storage: StorageOption = "mcap",
+    json_file: JsonOption = None,
+) -> None:
+    """Write everything that is complete in a killed recording into a new bag."""
+    kind = _storage(storage)
+    with errors.status(f"recovering {bag}") as status:
+        report = recover_bag(bag, output, kind, lambda count: status.update(f"recovering {bag}: {count} messages"))
+    table = Table(title=f"recovered {report.duration_s:.2f} s")
+    table.add_column("topic", overflow="fold")
+    table.add_column("messages", justify="right")
+    for topic, count in report.messages.items():
+        table.add_row(topic, str(count))
+    console.print(table)
+    for note in report.notes:
+        say(f"note: {note}")
+    console.print(f"wrote {report.output}", highlight=False, soft_wrap=True)
+    if json_file is not None:
+        summary = {"output": str(report.output), "messages": report.messages, "duration_s": report.duration_s}
+        write_json(json_file, summary | {"notes": report.notes})
+
+
+@app.command("convert")
+def convert_command(
+    source: Annotated[Path, typer.Argument(help="rosbag2 directory, .mcap, .db3, .npz or .csv file.")],
+    destination: Annotated[
+        Path, typer.Argument(help="A name ending in .npz or .csv; anything else is a bag directory.")
+    ],
+    robot: RobotOption = "go2",
+    storage: StorageOption = "mcap",
+    imu_topic: ImuOption = None,
+    joint_topic: JointOption = None,
+    reference_topic: ReferenceOption = None,
+    json_file: JsonOption = None,
+) -> None:
+    """Convert between bag storages (all topics), and between bags, .npz and .csv (IMU, joints, reference)."""
+    kind = _storage(storage)
+    topics = chosen_topics(imu_topic, joint_topic, reference_topic)
+    with errors.status(f"converting {source} to {destination}"):
+        done = convert(source, destination, RobotDescription.load(robot), kind, topics)
+    for note in done.notes:
+        say(f"note: {note}")
+    what = f"{sum(done.messages.values())} messages on {len(done.messages)} topics" if done.messages else None
+    console.print(f"wrote {destination}: {what or f'{done.samples} samples'}", highlight=False, soft_wrap=True)
+    if json_file is not None:
+        write_json(
+            json_file,
+            {"output": str(destination), "messages": done.messages, "samples": done.samples, "notes": done.notes},
+        )
+
+
+def _storage(name: str) -> Storage:
+    if name == "mcap":
+        return "mcap"
+    if name == "sqlite3":
+        return "sqlite3"
+    raise TraceError(f"--storage {name!r} is none of mcap, sqlite3")
