@@ -6,10 +6,14 @@ Array arguments have any number of leading batch dimensions.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.spatial.transform import Rotation
+
+if TYPE_CHECKING:  # torch takes a second to import, and what only reads bags or robots never needs it
+    import torch
 
 FloatArray = NDArray[np.float64]
 
@@ -60,6 +64,8 @@ def so3_left_jacobian(rotation_vector: FloatArray) -> FloatArray:
 
 def so3_exp_torch(rotation_vector: torch.Tensor) -> torch.Tensor:
     """Rotation matrix of a rotation vector, differentiable everywhere including zero. ``(..., 3) -> (..., 3, 3)``."""
+    import torch
+
     x, y, z = rotation_vector.unbind(-1)
     zero = torch.zeros_like(x)
     hat = torch.stack((zero, -z, y, z, zero, -x, -y, x, zero), dim=-1).reshape(*rotation_vector.shape[:-1], 3, 3)
