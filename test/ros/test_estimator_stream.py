@@ -1,0 +1,329 @@
+"""Samples in, odometry out: the live node gives what the offline estimator gives, whatever the wire does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+from geometry_msgs.msg import PoseWithCovarianceStamped
+from lifecycle_msgs.msg import Transition
+from nav_msgs.msg import Odometry
+from sensor_msgs.msg import Imu, JointState
+from std_msgs.msg import Float32MultiArray
+from std_srvs.srv import Trigger
+from tf2_msgs.msg import TFMessage
+
+from trace_ros.estimator.estimator import TraceEstimator
+from trace_ros.estimator.run import EstimatedRun, run_estimator
+from trace_ros.logs import SensorLog
+from trace_ros.nodes.conversions import set_stamp, stamp_to_ns
+from trace_ros.robot import RobotDescription
+
+N = 400
+SHIFT_NS = 100_000_000_000
+
+
+@dataclass
+class Wire:
+    """Feeds a log to the node message by message, and keeps what comes back."""
+
+    client: Any
+    node: Any
+    robot: RobotDescription
+    namespace: str = ""
+    odometry: list[Odometry] = field(default_factory=list)
+    diagnostics: list[DiagnosticArray] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.odometry = self.client.listen(Odometry, f"{self.namespace}odom")
+        self.diagnostics = self.client.listen(DiagnosticArray, "/diagnostics")
+        self.imu = self.client.publisher(Imu, f"{self.namespace}imu/data")
+        self.joints = self.client.publisher(JointState, f"{self.namespace}joint_states")
+        deadline = time.monotonic() + 40
+        while not (
+            self.imu.get_subscription_count()
+            and self.joints.get_subscription_count()
+            and self.client.node.count_publishers(f"{self.namespace}odom")
+        ):
+            assert time.monotonic() < deadline, self.node.log()
+            time.sleep(0.02)
+        time.sleep(0.5)
+
+    def send(
+        self,
+        log: SensorLog,
+        shift_ns: int = 0,
+        order: list[int] | None = None,
+        extra: tuple[str, ...] = (),
+        spoil: Callable[[int, Imu, JointState], None] = lambda _k, _imu, _joints: None,
+    ) -> None:
+        names = list(self.robot.joint_names)
+        order = list(range(12)) if order is None else order
+        for k, sample in enumerate(log):
+            imu, joints = Imu(), JointState()
+            for message in (imu, joints):
+                set_stamp(message.header.stamp, sample.stamp_ns + shift_ns)
+            w, a = imu.angular_velocity, imu.linear_acceleration
+            w.x, w.y, w.z = sample.angular_velocity.tolist()
+            a.x, a.y, a.z = sample.linear_acceleration.tolist()
+            joints.name = [*extra, *(names[i] for i in order)]
+            padding = [0.5] * len(extra)
+            joints.position = padding + sample.joint_position[order].tolist()
+            if sample.joint_velocity is not None:
+                joints.velocity = padding + sample.joint_velocity[order].tolist()
+            if sample.joint_torque is not None:
+                joints.effort = padding + sample.joint_torque[order].tolist()
+            spoil(k, imu, joints)
+            self.imu.publish(imu)
+            self.joints.publish(joints)
+            time.sleep(0.001)
+
+    def wait(self, count: int, limit_s: float = 20.0) -> list[Odometry]:
+        """The odometry once that many messages have come, or none come any more."""
+        deadline = time.monotonic() + limit_s
+        while len(self.odometry) < count and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(0.2)
+        assert len(self.odometry) == count, self.node.log()
+        return self.odometry
+
+    def status(self, condition: Callable[[DiagnosticStatus], bool], limit_s: float = 10.0) -> DiagnosticStatus:
+        """The first diagnostic status, from now on, that fulfils a condition."""
+        start = len(self.diagnostics)
+        deadline = time.monotonic() + limit_s
+        while time.monotonic() < deadline:
+            for array in self.diagnostics[start:]:
+                if condition(array.status[0]):
+                    return array.status[0]
+            time.sleep(0.05)
+        pytest.fail(f"no such status; the last: {self.diagnostics[-1].status[0] if self.diagnostics else None}")
+
+
+@pytest.fixture
+def activate(start_node: Callable, client, model: Path, robot: RobotDescription) -> Iterator[Callable[..., Wire]]:
+    def start(*extra: str, namespace: str = "", **parameters: Any) -> Wire:
+        node = start_node("estimator_node", *extra, **({"model": model, "diagnostics_rate": 10.0} | parameters))
+        path = f"{namespace}/estimator" if namespace else "/estimator"
+        assert client.change_state(Transition.TRANSITION_CONFIGURE, path)
+        assert client.change_state(Transition.TRANSITION_ACTIVATE, path)
+        return Wire(client, node, robot, f"{namespace}/" if namespace else "")
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def short(log: SensorLog) -> SensorLog:
+    return log.select(slice(0, N))
+
+
+@pytest.fixture(scope="module")
+def offline(model: Path, robot: RobotDescription, short: SensorLog) -> EstimatedRun:
+    return run_estimator(TraceEstimator.load(model, robot), short)
+
+
+def positions(odometry: list[Odometry]) -> np.ndarray:
+    return np.array([[getattr(m.pose.pose.position, axis) for axis in "xyz"] for m in odometry])
+
+
+def orientations(odometry: list[Odometry]) -> np.ndarray:
+    return np.array([[getattr(m.pose.pose.orientation, axis) for axis in "xyzw"] for m in odometry])
+
+
+def velocities(odometry: list[Odometry]) -> np.ndarray:
+    return np.array([[getattr(m.twist.twist.linear, axis) for axis in "xyz"] for m in odometry])
+
+
+def stamps(odometry: list[Odometry]) -> np.ndarray:
+    return np.array([stamp_to_ns(m.header.stamp) for m in odometry])
+
+
+def assert_same(odometry: list[Odometry], run: EstimatedRun, shift_ns: int = 0) -> None:
+    np.testing.assert_array_equal(stamps(odometry), run.trajectory.stamp_ns + shift_ns)
+    np.testing.assert_array_equal(positions(odometry), run.trajectory.position)
+    np.testing.assert_array_equal(velocities(odometry), run.trajectory.velocity)
+    np.testing.assert_allclose(orientations(odometry), run.trajectory.orientation, atol=1e-15)
+
+
+def test_a_replayed_bag_gives_the_offline_poses(
+    start_node: Callable, activate: Callable, client, bag: Path, log: SensorLog, robot: RobotDescription, model: Path
+) -> None:
+    wire = activate(odom_frame="world", base_link_frame="trunk", torque_source="pd_target")
+    transforms = client.listen(TFMessage, "/tf")
+    feet = client.listen(Float32MultiArray, "estimator/foot_reliability")
+    replay = start_node("replay_node", bag=bag)
+    status = wire.status(lambda s: s.level == DiagnosticStatus.OK, limit_s=40.0)
+    assert replay.wait() == 0
+    odometry = wire.wait(len(log) - 29)
+    run = run_estimator(TraceEstimator.load(model, robot), log)
+    assert_same(odometry, run)
+    assert (np.diff(stamps(odometry)) > 0).all()
+    first, last = odometry[0], odometry[-1]
+    assert (first.header.frame_id, first.child_frame_id) == ("world", "trunk")
+    assert run.trajectory.covariance is not None
+    np.testing.assert_allclose(np.reshape(last.pose.covariance, (6, 6)), run.trajectory.covariance[-1])
+    assert (np.linalg.eigvalsh(np.reshape(last.twist.covariance, (6, 6))) > 0).all()
+
+    assert len(transforms) == len(odometry)
+    transform = transforms[-1].transforms[0]
+    assert (transform.header.frame_id, transform.child_frame_id) == ("world", "trunk")
+    assert transform.header.stamp == last.header.stamp
+    assert transform.transform.translation.x == last.pose.pose.position.x
+    assert transform.transform.rotation == last.pose.pose.orientation
+
+    assert len(feet) == len(odometry)
+    assert feet[-1].layout.dim[0].label == "FL,FR,RL,RR"
+    np.testing.assert_allclose(feet[-1].data, run.attention[-1, 2:], rtol=1e-6)
+
+    values = {item.key: item.value for item in status.values}
+    assert status.name == "estimator: estimator"
+    assert status.hardware_id == "go2"
+    assert values["torque source"] == "pd_target"
+    assert values["stationary"] in ("true", "false")
+    assert float(values["imu rate (Hz)"]) > 100
+    assert float(values["joint_states age (s)"]) < 0.2
+    for name in ("step time (ms)", "latency, stamp to published (ms)"):
+        assert values[name].startswith("p50 ")
+    silent = wire.status(lambda s: s.level == DiagnosticStatus.STALE)
+    assert "no message on /imu/data for" in silent.message
+    assert "no message on /joint_states for" in silent.message
+
+
+def test_a_reset_run_equals_a_fresh_one_and_a_set_pose_is_where_it_goes_on(
+    activate: Callable, client, short: SensorLog, offline: EstimatedRun
+) -> None:
+    wire = activate()
+    wire.send(short)
+    wire.wait(N - 29)
+    answer = client.call(Trigger, "/estimator/reset", Trigger.Request())
+    assert answer.success
+    wire.send(short, SHIFT_NS)
+    assert_same(wire.wait(2 * (N - 29))[N - 29 :], offline, SHIFT_NS)
+
+    poses = client.publisher(PoseWithCovarianceStamped, "/estimator/set_pose")
+    while not poses.get_subscription_count():
+        time.sleep(0.02)
+    time.sleep(0.3)
+    wrong, nonsense, right = (PoseWithCovarianceStamped() for _ in range(3))
+    wrong.header.frame_id = "map"
+    right.header.frame_id = "odom"
+    right.pose.pose.position.x, right.pose.pose.position.y = 10.0, -4.0
+    right.pose.pose.orientation.z = right.pose.pose.orientation.w = np.sqrt(0.5)
+    nonsense.pose.pose.position.x = float("nan")
+    for message in (right, wrong, nonsense):
+        poses.publish(message)
+    wire.node.wait_for("ignored: set_pose: the pose is in frame 'map', expected 'odom'")
+    wire.node.wait_for("ignored: set_pose: not a pose")
+    wire.node.wait_for("pose set to [10.0, -4.0, 0.0]")
+    before = len(wire.odometry)
+    wire.send(short.select(slice(0, 10)), 2 * SHIFT_NS)  # a gap: the window fills anew
+    wire.send(short.select(slice(10, 60)), 2 * SHIFT_NS)
+    first = wire.wait(before + 60 - 29)[before]
+    assert positions([first])[0] == pytest.approx([10.0, -4.0, 0.0], abs=0.05)
+    assert orientations([first])[0] == pytest.approx([0, 0, np.sqrt(0.5), np.sqrt(0.5)], abs=0.05)
+
+
+def test_joint_names_in_any_order_with_others_between(
+    activate: Callable, short: SensorLog, offline: EstimatedRun
+) -> None:
+    wire = activate()
+    order = np.random.default_rng(3).permutation(12).tolist()
+    wire.send(short, order=order, extra=("arm_joint", "gripper_joint"))
+    assert_same(wire.wait(N - 29), offline)
+    assert wire.node.lines("2 others ignored")
+
+
+def test_missing_joints_are_named_and_estimation_begins_when_they_come(
+    activate: Callable, short: SensorLog, offline: EstimatedRun
+) -> None:
+    wire = activate()
+
+    def without_calf(_k: int, _imu: Imu, joints: JointState) -> None:
+        joints.name = [name for name in joints.name if name != "RL_calf_joint"]
+
+    wire.send(short.select(slice(0, 50)), -SHIFT_NS, spoil=without_calf)
+    status = wire.status(lambda s: s.level == DiagnosticStatus.ERROR)
+    for text in (status.message, wire.node.lines("ERROR")[-1]):
+        assert "joint names missing from the joint state: RL_calf_joint; it has: FL_hip_joint, FL_thigh_joint" in text
+    assert len(wire.node.lines("joint names missing")) == 1
+    assert not wire.odometry
+    wire.send(short)
+    assert_same(wire.wait(N - 29), offline)
+    values = {item.key: item.value for item in wire.status(lambda _: True).values}
+    assert values["dropped: joints_missing_joints"] == "50"
+
+
+def test_spoilt_messages_are_dropped_counted_and_told_once(activate: Callable, short: SensorLog) -> None:
+    wire = activate()
+
+    def spoil(k: int, imu: Imu, joints: JointState) -> None:
+        if k % 50 == 10:
+            imu.angular_velocity.y = float("nan")
+        if k % 50 == 20:
+            imu.linear_acceleration.z = float("inf")
+        if k % 50 == 30:
+            joints.position[4] = float("nan")
+        if k % 50 == 40:
+            joints.velocity = joints.velocity[:-1]
+        if k == 5:
+            set_stamp(imu.header.stamp, int(short.stamp_ns[4]))
+        if k == 105:
+            set_stamp(joints.header.stamp, int(short.stamp_ns[100]))
+
+    wire.send(short, spoil=spoil)
+    # 8 + 8 spoilt IMU messages and one repeated give no sample; where a joint state is missing the last one is held.
+    odometry = wire.wait(N - 29 - 17)
+    assert np.isfinite(positions(odometry)).all()
+    assert (np.diff(stamps(odometry)) > 0).all()
+    values = {item.key: item.value for item in wire.status(lambda _: True).values}
+    assert values["dropped: imu_not_finite"] == "16"
+    assert values["dropped: joints_not_finite"] == "8"
+    assert values["dropped: joints_wrong_length"] == "8"
+    assert values["dropped: imu_repeated"] == "1"
+    assert values["dropped: joints_disordered"] == "1"
+    assert len(wire.node.lines("NaN or infinity in the IMU message")) == 1
+    assert len(wire.node.lines("NaN or infinity in the position of FR_thigh_joint")) == 1
+    assert len(wire.node.lines("12 names but 11 values of velocity")) == 1
+
+
+def test_joints_without_velocity_and_effort(activate: Callable, short: SensorLog, robot, model: Path) -> None:
+    bare = SensorLog(short.stamp_ns, short.angular_velocity, short.linear_acceleration, short.joint_position)
+    wire = activate()
+    wire.send(bare)
+    assert_same(wire.wait(N - 29), run_estimator(TraceEstimator.load(model, robot), bare))
+    assert len(wire.node.lines("has no effort: estimating without joint torque")) == 1
+
+
+def test_a_time_jump_starts_anew(activate: Callable, short: SensorLog, offline: EstimatedRun) -> None:
+    wire = activate()
+    wire.send(short)
+    wire.wait(N - 29)
+    wire.send(short, -SHIFT_NS)
+    assert_same(wire.wait(2 * (N - 29))[N - 29 :], offline, -SHIFT_NS)
+    assert len(wire.node.lines("time jumped by -")) == 1
+
+
+def test_namespace_without_tf_and_activation_starts_anew(
+    activate: Callable, client, short: SensorLog, offline: EstimatedRun
+) -> None:
+    remap = ["-r", "__ns:=/dog", "-r", "/tf:=tf"]
+    wire = activate(*remap, namespace="/dog", publish_tf=False)
+    transforms = client.listen(TFMessage, "/dog/tf")
+    wire.send(short)
+    wire.wait(N - 29)
+    assert not transforms
+    assert client.set_parameter("publish_tf", True, "/dog/estimator").successful
+    assert client.change_state(Transition.TRANSITION_DEACTIVATE, "/dog/estimator")
+    wire.send(short, SHIFT_NS)
+    assert client.change_state(Transition.TRANSITION_ACTIVATE, "/dog/estimator")
+    while not (wire.imu.get_subscription_count() and wire.joints.get_subscription_count()):
+        time.sleep(0.02)
+    time.sleep(0.5)
+    wire.send(short)
+    assert_same(wire.wait(2 * (N - 29))[N - 29 :], offline)
+    assert len(transforms) == N - 29
