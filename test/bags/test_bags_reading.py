@@ -5,7 +5,7 @@ import pytest
 from bagmaking import IMU, JOINTS, MS, START, imu, joints, make_bag, normal, odometry, text
 from rosbags.rosbag2 import StoragePlugin
 
-from trace_ros.bags import ReadSettings, Topics, read_bag, read_bag_with_report, read_log, read_trajectory
+from trace_ros.bags import ReadSettings, Topics, read_bag, read_bag_with_report, read_log, read_odometry
 from trace_ros.errors import TraceError
 
 
@@ -228,7 +228,7 @@ def test_an_explicit_reference_must_be_there(tmp_path, go2):
     with pytest.raises(TraceError, match="no topic 'vicon'"):
         read_bag(tmp_path / "bag", go2, Topics(reference="vicon"))
     with pytest.raises(TraceError, match="no topic 'odom'"):
-        read_trajectory(tmp_path / "bag", "odom")
+        read_odometry(tmp_path / "bag", "odom")
 
 
 def test_imu_that_declares_a_field_unknown_is_refused(tmp_path, go2):

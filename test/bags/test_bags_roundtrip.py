@@ -14,7 +14,7 @@ from trace_ros.bags import (
     read_bag,
     read_bag_with_report,
     read_log,
-    read_trajectory,
+    read_odometry,
     write_bag,
     write_log,
 )
@@ -75,7 +75,7 @@ def test_covariance_and_angular_velocity_of_the_reference_survive(tmp_path, go2)
     covariance = np.random.default_rng(0).normal(size=(n, 6, 6))
     full = Trajectory(TRUTH.stamp_ns, TRUTH.position, TRUTH.orientation, TRUTH.velocity, np.ones((n, 3)), covariance)
     write_bag(tmp_path / "bag", LOG, go2, odometry={"odom": full})
-    again = read_trajectory(tmp_path / "bag", "odom")
+    again = read_odometry(tmp_path / "bag", "odom")
     np.testing.assert_array_equal(again.covariance, covariance)
     np.testing.assert_array_equal(again.angular_velocity, np.ones((n, 3)))
 

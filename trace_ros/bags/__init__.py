@@ -5,7 +5,7 @@ Storage and message layout come from ``rosbags``, recovery of interrupted record
 
 from trace_ros.bags.files import convert, read_log, write_log
 from trace_ros.bags.info import BagInfo, TopicInfo, bag_info
-from trace_ros.bags.reading import BagReport, ReadSettings, read_bag, read_bag_with_report, read_trajectory
+from trace_ros.bags.reading import BagReport, ReadSettings, read_bag, read_bag_with_report, read_odometry
 from trace_ros.bags.recovery import RecoveryReport, recover_bag
 from trace_ros.bags.storage import Storage
 from trace_ros.bags.topics import Topics
@@ -24,7 +24,7 @@ __all__ = [
     "read_bag",
     "read_bag_with_report",
     "read_log",
-    "read_trajectory",
+    "read_odometry",
     "recover_bag",
     "write_bag",
     "write_log",

@@ -142,7 +142,7 @@ def read_bag_with_report(
     return log, report
 
 
-def read_trajectory(path: Path, topic: str) -> Trajectory:
+def read_odometry(path: Path, topic: str) -> Trajectory:
     """Read one nav_msgs/Odometry topic of a bag.
 
     Raises:

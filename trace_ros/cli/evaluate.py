@@ -12,7 +12,7 @@ import torch
 import typer
 from rich.table import Table
 
-from trace_ros.bags import Topics, read_log, read_trajectory
+from trace_ros.bags import Topics, read_log, read_odometry
 from trace_ros.bags.files import file_kind
 from trace_ros.cli.common import console, progress_bar, say, write_json
 from trace_ros.errors import TraceError
@@ -151,15 +151,15 @@ def evaluate_logs(
 
 
 def _judge_odometry(path: Path, name: str, topic: str, topics: Topics, settings: MetricSettings) -> Evaluation:
-    trajectory = read_trajectory(path, topic)
+    trajectory = read_odometry(path, topic)
     assert topics.reference is not None
     try:
-        reference = read_trajectory(path, topics.reference)
+        reference = read_odometry(path, topics.reference)
     except TraceError:
         if "reference" in topics.model_fields_set:
             raise
         reference = None
-    return evaluate_odometry(name, topic, trajectory, reference, settings)
+    return evaluate_odometry(name, topic, trajectory, None, settings, reference)
 
 
 def _subject(robot: str, estimator: TraceEstimator | None, topic: str | None) -> str:

@@ -102,11 +102,12 @@ def _figure(height: int, figure: go.Figure | None = None) -> go.Figure:
     figure = figure or go.Figure()
     figure.update_layout(
         height=height,
-        margin={"l": 56, "r": 12, "t": 12, "b": 44},
+        margin={"l": 56, "r": 12, "t": 40, "b": 44},
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         legend={"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
         hovermode="x unified",
+        modebar={"bgcolor": "rgba(0,0,0,0)", "color": "#999999", "activecolor": ESTIMATE_COLOUR},
     )
     return figure
 
@@ -179,7 +180,8 @@ def _attention(evaluation: Evaluation, settings: ReportSettings) -> go.Figure:
     x = seconds(trajectory.stamp_ns[index], origin).round(3)
     values = smoothed_attention(evaluation, settings.attention_window_s)[index].round(4)
     for token, name in enumerate(ATTENTION_TOKENS):
-        curve = _line(x, values[:, token], name, TOKEN_COLOURS[token], stackgroup="attention", line={"width": 0.5})
+        curve = _line(x, values[:, token], name, TOKEN_COLOURS[token], stackgroup="attention", line={"width": 0})
+        curve.fillcolor = TOKEN_COLOURS[token]
         figure.add_trace(curve, row=1, col=1)
     if contact is not None and evaluation.log is not None:
         time = seconds(evaluation.log.stamp_ns, origin)

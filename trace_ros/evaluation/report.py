@@ -24,6 +24,12 @@ from trace_ros.evaluation.runner import Evaluation, step_percentiles
 
 Row = tuple[str, str]
 
+_PLOT_CONFIG = {
+    "responsive": True,
+    "displaylogo": False,
+    "modeBarButtons": [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
+}
+
 _PACKAGES = ("trace_ros", "numpy", "scipy", "torch", "rosbags")
 
 
@@ -218,7 +224,7 @@ def _section(evaluation: Evaluation, name: str, settings: MetricSettings, report
         + figure.to_html(
             full_html=False,
             include_plotlyjs=False,
-            config={"responsive": True, "displaylogo": False},
+            config=_PLOT_CONFIG,
             div_id=f"{name}-{k}",
         )
         + "</figure>"
@@ -290,7 +296,7 @@ td { font-variant-numeric: tabular-nums; }
 .scroll { overflow-x: auto; }
 .figures { display: grid; gap: 1rem; margin-top: 1rem;
   grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)); }
-figure { margin: 0; padding: 0.6rem; background: var(--card); border-radius: 6px; min-width: 0; }
+figure { margin: 0; padding: 0.6rem; background: var(--card); border-radius: 6px; min-width: 0; overflow: hidden; }
 figcaption { font-weight: 600; }
 dl { display: grid; grid-template-columns: minmax(6rem, max-content) 1fr; gap: 0.1rem 1rem; margin: 0; }
 dd { margin: 0; overflow-wrap: anywhere; }
@@ -309,6 +315,7 @@ function paint() {
       }
     }
     Plotly.relayout(plot, change);
+    Plotly.Plots.resize(plot);  // the first plots were drawn before the grid had its columns
   }
 }
 dark.addEventListener("change", paint);

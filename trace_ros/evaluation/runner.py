@@ -140,10 +140,21 @@ def evaluate_run(
 
 
 def evaluate_odometry(
-    name: str, topic: str, trajectory: Trajectory, reference: Trajectory | None, settings: MetricSettings | None = None
+    name: str,
+    topic: str,
+    trajectory: Trajectory,
+    log: SensorLog | None = None,
+    settings: MetricSettings | None = None,
+    reference: Trajectory | None = None,
 ) -> Evaluation:
-    """Compare an odometry that some node published with a reference, if there is one."""
-    return _evaluation(name, topic, trajectory, None, reference, settings)
+    """Compare an odometry that some node published with a reference, by default the log's, if there is one.
+
+    Raises:
+        TraceError: estimate and reference share no time.
+    """
+    if reference is None and log is not None:
+        reference = log.reference
+    return _evaluation(name, topic, trajectory, log, reference, settings)
 
 
 def _evaluation(
