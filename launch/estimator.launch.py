@@ -1,0 +1,77 @@
+"""Starts the estimator and, with autostart, configures and activates it."""
+
+from launch import LaunchContext, LaunchDescription
+from launch.action import Action
+from launch.actions import DeclareLaunchArgument, EmitEvent, OpaqueFunction, RegisterEventHandler
+from launch.conditions import IfCondition
+from launch.event_handlers import OnProcessStart
+from launch.events import matches_action
+from launch.substitutions import LaunchConfiguration, PathJoinSubstitution
+from launch_ros.actions import LifecycleNode
+from launch_ros.event_handlers import OnStateTransition
+from launch_ros.events.lifecycle import ChangeState
+from launch_ros.parameter_descriptions import ParameterValue
+from launch_ros.substitutions import FindPackageShare
+from lifecycle_msgs.msg import Transition
+
+
+def estimator(context: LaunchContext) -> list[Action]:
+    """The node, with the arguments that were given put over the parameter file, and the events that start it."""
+    overrides: dict[str, object] = {
+        "use_sim_time": ParameterValue(LaunchConfiguration("use_sim_time"), value_type=bool)
+    }
+    for name in ("robot", "model"):
+        if value := LaunchConfiguration(name).perform(context):
+            overrides[name] = ParameterValue(value, value_type=str)
+    node = LifecycleNode(
+        package="trace_ros",
+        executable="estimator",
+        name="estimator",
+        namespace=LaunchConfiguration("namespace"),
+        output="screen",
+        parameters=[LaunchConfiguration("params_file"), overrides],
+        # As Nav2 does: a namespaced robot has its own TF tree, one without a namespace has /tf.
+        remappings=[("/tf", "tf"), ("/tf_static", "tf_static")],
+        ros_arguments=["--log-level", LaunchConfiguration("log_level")],
+    )
+
+    def change(transition: int) -> EmitEvent:
+        return EmitEvent(event=ChangeState(lifecycle_node_matcher=matches_action(node), transition_id=transition))
+
+    autostart = IfCondition(LaunchConfiguration("autostart"))
+    return [
+        node,
+        RegisterEventHandler(
+            OnProcessStart(target_action=node, on_start=[change(Transition.TRANSITION_CONFIGURE)]),
+            condition=autostart,
+        ),
+        # Only from configuring: without the start state, every deactivation would be answered with an activation.
+        RegisterEventHandler(
+            OnStateTransition(
+                target_lifecycle_node=node,
+                start_state="configuring",
+                goal_state="inactive",
+                entities=[change(Transition.TRANSITION_ACTIVATE)],
+            ),
+            condition=autostart,
+        ),
+    ]
+
+
+def generate_launch_description() -> LaunchDescription:
+    """As ``ros2 launch trace_ros estimator.launch.py`` calls it."""
+    parameters = PathJoinSubstitution([FindPackageShare("trace_ros"), "config", "estimator.yaml"])
+    return LaunchDescription(
+        [
+            DeclareLaunchArgument(
+                "robot", default_value="", description="robot's name or YAML file; empty: as in params_file"
+            ),
+            DeclareLaunchArgument("model", default_value="", description="TorchScript model; empty: as in params_file"),
+            DeclareLaunchArgument("params_file", default_value=parameters, description="parameters of the estimator"),
+            DeclareLaunchArgument("namespace", default_value="", description="of all topics and nodes"),
+            DeclareLaunchArgument("use_sim_time", default_value="false", description="take the time from /clock"),
+            DeclareLaunchArgument("autostart", default_value="true", description="configure and activate at once"),
+            DeclareLaunchArgument("log_level", default_value="info", description="debug, info, warn, error or fatal"),
+            OpaqueFunction(function=estimator),
+        ]
+    )
