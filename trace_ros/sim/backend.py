@@ -40,6 +40,7 @@ class PhysicsConfig(BaseModel):
         sample_rate_hz: rate of the sensors (Hz).
         threads: threads that step the batch.
         friction_cone: "pyramidal", or "elliptic" (exact; a third slower, and feet are less stable where facets meet).
+        noslip_iterations: of the pass that removes what creep is left; costs time.
         friction_impedance: ratio of frictional to normal impedance; above 1 feet creep less under load.
     """
 
@@ -49,7 +50,8 @@ class PhysicsConfig(BaseModel):
     sample_rate_hz: Annotated[int, Field(ge=50, le=2000)] = 500
     threads: Annotated[int, Field(ge=1)] = 1
     friction_cone: Annotated[str, Field(pattern="^(elliptic|pyramidal)$")] = "pyramidal"
-    friction_impedance: Annotated[float, Field(gt=0)] = 10.0
+    noslip_iterations: Annotated[int, Field(ge=0)] = 0
+    friction_impedance: Annotated[float, Field(gt=0)] = 100.0
 
     @model_validator(mode="after")
     def _rates_divide(self) -> PhysicsConfig:

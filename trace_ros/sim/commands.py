@@ -23,6 +23,9 @@ class CommandConfig(BaseModel):
         stretch: s, how long a command holds before the next is drawn.
         single_axis: probability that a walking command uses one axis only (forward or back, sideways, or turning).
         limit: factor on the policy's largest commands.
+        hold: probability that a rollout's robot holds still while it is told to stand, as a robot's standing mode does;
+            otherwise the policy keeps balancing, which trembles.
+        hold_after: s of standing after which the robot holds still.
         onset: s after the start of the simulation, when the first command comes; until then the robot stands.
     """
 
@@ -32,6 +35,8 @@ class CommandConfig(BaseModel):
     stretch: Range = (1.0, 3.0)
     single_axis: Probability = 0.3
     limit: Annotated[float, Field(gt=0, le=2)] = 1.0
+    hold: Probability = 0.6
+    hold_after: Annotated[float, Field(ge=0)] = 0.5
     onset: Range = (0.2, 1.5)
 
 
@@ -64,3 +69,11 @@ def draw_commands(
             commands[start:end] = command
         start = end
     return commands
+
+
+def hold_phases(commands: FloatArray, after: float, rate_hz: float) -> NDArray[np.bool_]:
+    """Where a robot that obeys these commands (T, 3) has been told to stand for at least ``after`` (s): (T,)."""
+    standing = ~np.any(commands != 0, axis=1)
+    index = np.arange(len(commands))
+    last_moving = np.maximum.accumulate(np.where(standing, -1, index))
+    return standing & (index - last_moving > after * rate_hz)

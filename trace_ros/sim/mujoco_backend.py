@@ -132,6 +132,7 @@ def _robot_spec(robot: RobotDescription, config: PhysicsConfig) -> mujoco.MjSpec
     option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
     elliptic = config.friction_cone == "elliptic"
     option.cone = mujoco.mjtCone.mjCONE_ELLIPTIC if elliptic else mujoco.mjtCone.mjCONE_PYRAMIDAL
+    option.noslip_iterations = config.noslip_iterations
     option.impratio = config.friction_impedance
     # One robot is one island: looking for more costs 8 %.
     option.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_ISLAND)

@@ -89,9 +89,8 @@ class PolicyDescription(BaseModel):
         action_clip: largest absolute action.
         gains: of the joint controllers, or None: the robot file's.
         command_limits: what to ask of it.
-        stand_below: commands whose every part (m/s, rad/s) is below this mean: stand.
-        stand_blend: s, time to come to the standing posture, in which the joints are held without the policy; None when
-            the policy itself stands still.
+        hold_gains: with which a robot holds still, or None: the same. Those of a compliant walking policy are often too
+            low for standing: the robot slowly topples until a joint stops it.
     """
 
     model_config = STRICT
@@ -103,6 +102,7 @@ class PolicyDescription(BaseModel):
     action_scale: Triple
     action_clip: Positive = 100.0
     gains: PolicyGains | None = None
+    hold_gains: PolicyGains | None = None
     command_limits: CommandLimits
 
 
@@ -138,6 +138,8 @@ class WalkingPolicy:
         """(12,) rad, package order."""
         gains = description.gains or PolicyGains(kp=robot.control.kp, kd=robot.control.kd)
         self.kp, self.kd = gains.kp, gains.kd
+        hold = description.hold_gains or gains
+        self.hold_kp, self.hold_kd = hold.kp, hold.kd
 
     @property
     def command_limits(self) -> FloatArray:

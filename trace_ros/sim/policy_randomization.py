@@ -64,20 +64,53 @@ def draw_variation(
     return PolicyVariation(scale, bias, draw(rng, config.low_pass))
 
 
-class RandomizedPolicy:
-    """The policy with one variation for each of B robots; keeps the previous actions and targets."""
+# A robot that is told to hold still keeps the mean of its joint positions and targets (hence torques, which carry its
+# weight) over the last moments (s): trembling averages out while the posture stays fitted to the ground. It comes to that
+# posture at the second time constant (s).
+_POSTURE_MEMORY = 0.3
+_POSTURE_APPROACH = 0.1
 
-    def __init__(self, policy: WalkingPolicy, variations: list[PolicyVariation]) -> None:
+
+class RandomizedPolicy:
+    """The policy with one variation for each of B robots, and a mode that holds still, as robots have it.
+
+    Keeps the previous actions and targets.
+    """
+
+    def __init__(self, policy: WalkingPolicy, variations: list[PolicyVariation], control_period: float) -> None:
+        """``control_period``: s between two calls of `act`."""
         self.policy = policy
         self._scale = np.array([variation.scale for variation in variations])[:, None]
         self._bias = np.stack([variation.bias for variation in variations])
         self._low_pass = np.array([variation.low_pass for variation in variations])[:, None]
         self._action = np.zeros((len(variations), JOINTS))
         self._target = np.tile(policy.default_joint_position, (len(variations), 1)) + self._bias
+        self._mean_target = self._target.copy()
+        self._mean_position = self._target.copy()
+        self._held_target = self._target.copy()
+        self._memory = float(np.exp(-control_period / _POSTURE_MEMORY))
+        self._approach = float(np.exp(-control_period / _POSTURE_APPROACH))
 
-    def act(self, observed: PolicyInput) -> FloatArray:
-        """Joint targets (B, 12) rad, package order."""
-        self._action = self.policy.act(observed, self._action)
-        wanted = self.policy.joint_target(self._scale * self._action) + self._bias
-        self._target = self._low_pass * self._target + (1 - self._low_pass) * wanted
+    def act(self, observed: PolicyInput, hold: NDArray[np.bool_]) -> FloatArray:
+        """Joint targets (B, 12) rad, package order; robots with ``hold`` (B,) keep still instead of obeying the policy."""
+        policy = self.policy
+        action = policy.act(observed, self._action)
+        wanted = policy.joint_target(self._scale * action) + self._bias
+        walking = self._low_pass * self._target + (1 - self._low_pass) * wanted
+        self._held_target = self._mean_target + self._approach * (self._held_target - self._mean_target)
+        # The joint controllers keep their gains; what holding needs beyond them goes through the targets.
+        stiffness = (policy.hold_kp - policy.kp) * (self._mean_position - observed.joint_position)
+        damping = (policy.hold_kd - policy.kd) * observed.joint_velocity
+        still = self._held_target + (stiffness - damping) / policy.kp
+        held = hold[:, None]
+        self._target = np.where(held, still, walking)
+        self._held_target = np.where(held, self._held_target, self._target)
+        keep = np.where(held, 1.0, self._memory)
+        self._mean_target = self._target + keep * (self._mean_target - self._target)
+        self._mean_position = observed.joint_position + keep * (self._mean_position - observed.joint_position)
+        # A policy that resumes finds the action that would have led to where the joints were held.
+        equivalent = (self._target - self._bias - self.policy.default_joint_position) / (
+            self._scale * self.policy.action_scale
+        )
+        self._action = np.where(held, equivalent, action)
         return self._target

@@ -16,7 +16,7 @@ from trace_ros.logs import SensorLog
 from trace_ros.resources import config_directory
 from trace_ros.robot import RobotDescription
 from trace_ros.sim.backend import CONTROL_RATE_HZ, PhysicsConfig, Scene
-from trace_ros.sim.commands import CommandConfig, draw_commands
+from trace_ros.sim.commands import CommandConfig, draw_commands, hold_phases
 from trace_ros.sim.contacts import ContactLabelConfig
 from trace_ros.sim.domain_randomization import (
     RandomizationConfig,
@@ -144,6 +144,7 @@ class _Plan:
     yaw: float
     variation: PolicyVariation
     commands: FloatArray
+    hold: NDArray[np.bool_]
     pushes: FloatArray
     slips: SlipSchedule
     rng: np.random.Generator
@@ -197,11 +198,14 @@ def _draw_plan(
     reach = float(np.linalg.norm(policy.command_limits[:2])) * config.commands.limit * duration + _TERRAIN_MARGIN
     randomization = config.randomization
     terrain = generate_terrain(kind, config.terrain, reach, rng)
+    commands = draw_commands(config.commands, policy.command_limits, duration, CONTROL_RATE_HZ, rng)
+    holds = rng.random() < config.commands.hold
     return _Plan(
         scene=Scene(terrain, draw_dynamics(randomization, robot, policy, terrain.smooth, rng)),
         yaw=float(rng.uniform(-np.pi, np.pi)),
         variation=draw_variation(config.policy, policy, rng),
-        commands=draw_commands(config.commands, policy.command_limits, duration, CONTROL_RATE_HZ, rng),
+        commands=commands,
+        hold=hold_phases(commands, config.commands.hold_after, CONTROL_RATE_HZ) & holds,
         pushes=draw_pushes(randomization.push, config.settle, duration, CONTROL_RATE_HZ, rng),
         slips=draw_slips(randomization.contact, duration, CONTROL_RATE_HZ, rng),
         rng=rng,
@@ -215,7 +219,7 @@ def _simulate_batch(
     plans: list[_Plan],
     statistics: RolloutStatistics,
 ) -> Iterator[Rollout]:
-    varied = RandomizedPolicy(policy, [plan.variation for plan in plans])
+    varied = RandomizedPolicy(policy, [plan.variation for plan in plans], 1.0 / CONTROL_RATE_HZ)
     walk = Walk([plan.scene for plan in plans], varied, robot, config.physics, config.control_steps)
     walk.reset(
         *standing_pose(
@@ -229,12 +233,14 @@ def _simulate_batch(
     friction = np.array([plan.scene.dynamics.foot_friction for plan in plans])
     slips = SlipProcess(friction, [plan.slips for plan in plans])
     commands = np.stack([plan.commands for plan in plans], axis=1)
+    hold = np.stack([plan.hold for plan in plans], axis=1)
     pushes = np.stack([plan.pushes for plan in plans], axis=1)
     for step in range(config.control_steps):
-        walk.step(commands[step], pushes[step], slips)
+        walk.step(commands[step], hold[step], pushes[step], slips)
 
     rate = config.physics.rate_hz
-    first = int(config.settle * rate)
+    # The sample that opens the first interval is the last instant of the settling.
+    first = round(config.settle * rate) - 1
     falls = first_fall(walk.trace, config.falls)
     total = walk.trace.position.shape[1]
     for index, plan in enumerate(plans):
@@ -272,6 +278,7 @@ def _describe(terrain: Terrain, plan: _Plan) -> dict[str, float | str]:
         "action_scale": plan.variation.scale,
         "low_pass": plan.variation.low_pass,
         "standing": float(1 - moving.mean()),
+        "held": float(plan.hold.mean()),
         "largest_push": float(np.linalg.norm(plan.pushes, axis=1).max(initial=0.0)),
     }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,13 +76,13 @@ class Walk:
         """(B, 4) x, y, z, w: how they are turned now."""
         return self._orientation
 
-    def step(self, command: FloatArray, push: FloatArray, slips: SlipProcess | None = None) -> None:
-        """Ten milliseconds: command (B, 3) m/s, m/s, rad/s; push (B, 3) N, world frame."""
+    def step(self, command: FloatArray, hold: BoolArray, push: FloatArray, slips: SlipProcess | None = None) -> None:
+        """Ten milliseconds: command (B, 3) m/s, m/s, rad/s; hold (B,): keep still; push (B, 3) N, world frame."""
         if slips is not None and (friction := slips.update(self._step, self._contact)) is not None:
             self._backend.set_foot_friction(friction)
         gravity = Rotation.from_quat(self._orientation).inv().apply([0.0, 0.0, -1.0])
         observed = PolicyInput(self._rate, gravity, command, self._joint_position, self._joint_velocity)
-        target = self._policy.act(observed)
+        target = self._policy.act(observed, hold)
         self.joint_target[:, self._step] = target
         start = self._step * self._physics.steps_per_control
         self._backend.advance(target, push, self.trace, start)
@@ -134,6 +134,3 @@ def first_fall(trace: PhysicsTrace, config: FallConfig) -> NDArray[np.int64]:
     steps = fallen.shape[1]
     return np.where(fallen.any(axis=1), fallen.argmax(axis=1), steps)
 
-
-Command = Callable[[FloatArray, FloatArray], FloatArray]
-"""Commands (B, 3) from positions (B, 3) and orientations (B, 4)."""
