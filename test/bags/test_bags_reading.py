@@ -356,3 +356,13 @@ def test_joints_can_be_held_as_on_the_robot(tmp_path, go2):
     log, report = read(tmp_path, go2, messages(), settings=ReadSettings(joints="hold", max_joint_hold=0.02))
     np.testing.assert_array_equal(log.joint_position[:, 0], [2.0] * 4 + [6.0] * 11)
     assert (report.exact_pairs, report.unpaired) == (2, 5)
+
+
+def test_the_truth_is_not_taken_for_an_odometry_in_a_namespace(tmp_path, go2):
+    messages = [("/reference/odom", START, odometry(START)), ("/chatter", START, text("hello"))]
+    path = make_bag(tmp_path / "bag", messages)
+    with pytest.raises(TraceError, match=r"no topic 'odom' .*; the bag has: /chatter .*, /reference/odom"):
+        read_odometry(path, "odom", "reference/odom")
+    assert len(read_odometry(path, "reference/odom", "reference/odom")) == 1
+    both = make_bag(tmp_path / "both", [*messages, ("/go2/odom", START, odometry(START, (1.0, 2.0, 3.0)))])
+    assert read_odometry(both, "odom", "reference/odom").position.tolist() == [[1.0, 2.0, 3.0]]

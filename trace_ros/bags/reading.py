@@ -142,14 +142,20 @@ def read_bag_with_report(
     return log, report
 
 
-def read_odometry(path: Path, topic: str) -> Trajectory:
+def read_odometry(path: Path, topic: str, reference: str | None = None) -> Trajectory:
     """Read one nav_msgs/Odometry topic of a bag.
+
+    Args:
+        path: bag.
+        topic: with or without leading slash and namespace.
+        reference: name of the truth, which must not be mistaken for a namespaced ``topic`` (``odom`` is not
+            ``reference/odom``); None where the truth itself is read.
 
     Raises:
         TraceError: no such bag or topic, or no usable message on it.
     """
     with open_bag(path) as bag:
-        name = require_topic(bag.types, topic, ODOMETRY_TYPE, str(path), by_type=False)
+        name = require_topic(bag.types, topic, ODOMETRY_TYPE, str(path), by_type=False, never=reference)
         raw = [(recorded, data) for _, recorded, data in bag.messages(name)]
     columns, _, _ = keep_increasing(name, read_odometry_messages(name, raw))
     trajectory = _trajectory(name, columns, columns.notes)

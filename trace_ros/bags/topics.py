@@ -40,8 +40,10 @@ def describe_topics(types: TopicTypes) -> str:
     return ", ".join(f"{topic} [{types[topic]}]" for topic in sorted(types)) or "none"
 
 
-def find_topic(types: TopicTypes, wanted: str, message_type: str, where: str) -> str | None:
+def find_topic(types: TopicTypes, wanted: str, message_type: str, where: str, never: str | None = None) -> str | None:
     """The topic called ``wanted``, with or without a leading slash or namespace; None if there is none.
+
+    ``never`` names a topic whose last part may look like ``wanted`` in a namespace, but is another one.
 
     Raises:
         TraceError: the name fits several topics, or one of another type.
@@ -49,6 +51,9 @@ def find_topic(types: TopicTypes, wanted: str, message_type: str, where: str) ->
     bare = wanted.strip("/")
     exact = [topic for topic in types if topic.strip("/") == bare]
     fitting = exact or [topic for topic in types if topic.endswith(f"/{bare}")]
+    if never is not None and never.strip("/") != bare:
+        other = f"/{never.strip('/')}"
+        fitting = [topic for topic in fitting if topic in exact or not f"/{topic.strip('/')}".endswith(other)]
     typed = [topic for topic in fitting if types[topic] == message_type]
     if len(typed) > 1:
         raise TraceError(
@@ -59,13 +64,15 @@ def find_topic(types: TopicTypes, wanted: str, message_type: str, where: str) ->
     return typed[0] if typed else None
 
 
-def require_topic(types: TopicTypes, wanted: str, message_type: str, where: str, *, by_type: bool) -> str:
+def require_topic(
+    types: TopicTypes, wanted: str, message_type: str, where: str, *, by_type: bool, never: str | None = None
+) -> str:
     """Like `find_topic`, but the topic must be there; with ``by_type`` a single topic of the right type will do.
 
     Raises:
         TraceError: no such topic, or several to choose from; lists what the bag has.
     """
-    topic = find_topic(types, wanted, message_type, where)
+    topic = find_topic(types, wanted, message_type, where, never)
     if topic is not None:
         return topic
     if by_type:

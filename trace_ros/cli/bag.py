@@ -27,19 +27,19 @@ def info(
     bag: Annotated[Path, typer.Argument(help="rosbag2 directory, or a .mcap or .db3 file.")],
     json_file: JsonOption = None,
 ) -> None:
-    """Topics, rates and gaps of a bag, and which joints and quantities it reports."""
+    """Topics, rates and longest gaps of a bag, messages out of order (late), and which joints and quantities it reports."""
     with errors.status(f"reading {bag}"):
         found = bag_info(bag)
     size = f"{found.size_bytes / 1e6:.1f} MB"
     table = Table(title=f"{bag}: {found.storage}, {found.messages} messages in {found.duration_s:.2f} s, {size}")
-    table.add_column("topic", overflow="fold")
-    table.add_column("type", overflow="fold")
-    for column in ("messages", "rate Hz", "duration s", "longest gap s", "disordered"):
+    table.add_column("topic", overflow="fold", min_width=15)
+    table.add_column("type", overflow="fold", min_width=22)
+    for column in ("messages", "Hz", "s", "gap s", "late"):
         table.add_column(column, justify="right")
     for topic in found.topics:
         table.add_row(
             topic.name,
-            topic.type,
+            topic.type.replace("/msg/", "/"),
             str(topic.messages),
             f"{topic.rate_hz:.1f}",
             f"{topic.duration_s:.2f}",

@@ -18,7 +18,7 @@ from trace_ros.cli.common import console, progress_bar, say, write_json
 from trace_ros.errors import TraceError
 from trace_ros.estimator.estimator import TraceEstimator
 from trace_ros.evaluation.alignment import AlignmentMode
-from trace_ros.evaluation.metrics import MetricSettings
+from trace_ros.evaluation.metrics import MetricSettings, Statistics
 from trace_ros.evaluation.report import alignment_text, metric_rows, run_rows, summary_rows, write_report
 from trace_ros.evaluation.runner import Evaluation, InitialPose, evaluate_odometry, evaluate_run, write_estimate
 from trace_ros.resources import models_directory
@@ -151,8 +151,8 @@ def evaluate_logs(
 
 
 def _judge_odometry(path: Path, name: str, topic: str, topics: Topics, settings: MetricSettings) -> Evaluation:
-    trajectory = read_odometry(path, topic)
     assert topics.reference is not None
+    trajectory = read_odometry(path, topic, topics.reference)
     try:
         reference = read_odometry(path, topics.reference)
     except TraceError:
@@ -188,19 +188,17 @@ def show(evaluations: Sequence[Evaluation], settings: MetricSettings, subject: s
 
 
 def _overview(evaluations: Sequence[Evaluation], settings: MetricSettings, subject: str) -> Table:
-    horizon = f"{settings.horizon_s:g}s"
-    table = Table(title=f"{subject}\n{alignment_text(settings)}; RE over {horizon}: mean (P90)")
+    title = f"{subject}\n{alignment_text(settings)}; RE over {settings.horizon_s:g} s; m, m/s, rad, x real time"
+    table = Table(title=title, box=None, padding=(0, 1))
     table.add_column("log", overflow="fold")
-    for column in ("path m", "ATE m", "z m", "vel m/s", "ori rad", "RE m", "RE m/s", "RE rad", "x real time"):
+    for column in ("path", "ATE", "z", "vel", "ori", "RE", "P90", "vel", "ori", "speed"):
         table.add_column(column, justify="right")
     for evaluation in evaluations:
         m = evaluation.metrics
         assert m is not None
 
-        def relative(value: Any, *, p90: bool = False) -> str:
-            if value is None:
-                return "-"
-            return f"{value.mean:.3f} ({value.p90:.3f})" if p90 else f"{value.mean:.3f}"
+        def relative(value: Statistics | None) -> str:
+            return "-" if value is None else f"{value.mean:.3f}"
 
         table.add_row(
             evaluation.name,
@@ -209,7 +207,8 @@ def _overview(evaluations: Sequence[Evaluation], settings: MetricSettings, subje
             f"{m.ate_z_m:.3f}",
             f"{m.ate_velocity_mps:.3f}",
             f"{m.ate_orientation_rad:.3f}",
-            relative(m.re_position_m, p90=True),
+            relative(m.re_position_m),
+            "-" if m.re_position_m is None else f"{m.re_position_m.p90:.3f}",
             relative(m.re_velocity_mps),
             relative(m.re_orientation_rad),
             "-" if evaluation.real_time_factor is None else f"{evaluation.real_time_factor:.1f}",

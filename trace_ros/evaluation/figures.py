@@ -127,7 +127,8 @@ def _top_view(evaluation: Evaluation, settings: ReportSettings) -> go.Figure:
     figure.add_trace(_line(p[:, 0], p[:, 1], "estimate", ESTIMATE_COLOUR))
     for index, name, symbol in ((0, "start", "circle"), (-1, "end", "x")):
         marker = {"color": ESTIMATE_COLOUR, "size": 10, "symbol": symbol}
-        figure.add_trace(go.Scatter(x=[p[index, 0]], y=[p[index, 1]], name=name, mode="markers", marker=marker))
+        point = go.Scatter(x=[p[index, 0]], y=[p[index, 1]], text=[name], name=name, mode="markers+text", marker=marker)
+        figure.add_trace(point.update(textposition="top center", showlegend=False))
     figure.update_layout(hovermode="closest")
     figure.update_xaxes(title_text="x (m)")
     figure.update_yaxes(title_text="y (m)", scaleanchor="x", scaleratio=1)
