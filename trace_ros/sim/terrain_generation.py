@@ -132,11 +132,11 @@ def generate_terrain(kind: TerrainKind, config: TerrainConfig, half_size: float,
     if kind == "discrete":
         height = draw(rng, config.discrete.height)
         extent = per_side * sum(config.discrete.size) / 4
-        boxes = discrete_boxes(height, config.discrete.size, per_side**2, extent, rng)
+        boxes = discrete_boxes(height, config.discrete.size, per_side**2, (extent, extent), rng)
     else:
         blocks = config.random_steps if kind == "random_steps" else config.inclined_steps
         height = draw(rng, blocks.height)
-        boxes = block_boxes(height, draw(rng, blocks.size), draw(rng, blocks.inclination), per_side, rng)
+        boxes = block_boxes(height, draw(rng, blocks.size), draw(rng, blocks.inclination), (per_side, per_side), rng)
     # Beyond the blocks the ground is level.
     return Terrain(kind, planes=(Plane(),), boxes=boxes, difficulty=height)
 
@@ -151,26 +151,31 @@ def perlin_heights(
 
 
 def discrete_boxes(
-    height: float, size: tuple[float, float], count: int, half_extent: float, rng: np.random.Generator
+    height: float, size: tuple[float, float], count: int, half_extent: tuple[float, float], rng: np.random.Generator
 ) -> tuple[Box, ...]:
     """Boxes of random size (m), place and height (0 to ``height``), laid over each other around the origin."""
     boxes = []
     for _ in range(count):
         half_x, half_y = (draw(rng, size) / 2 for _ in range(2))
-        x, y = rng.uniform(-half_extent, half_extent, 2)
+        x, y = rng.uniform(-1.0, 1.0, 2) * half_extent
         half_height = rng.uniform(0.1, 1.0) * height / 2
         boxes.append(Box((float(x), float(y), half_height), (half_x, half_y, half_height)))
     return tuple(boxes)
 
 
 def block_boxes(
-    height: float, size: float, inclination: float, per_side: int, rng: np.random.Generator, depth: float = 0.5
+    height: float,
+    size: float,
+    inclination: float,
+    shape: tuple[int, int],
+    rng: np.random.Generator,
+    depth: float = 0.5,
 ) -> tuple[Box, ...]:
-    """A pavement of ``per_side`` squared blocks around the origin whose tops lie between 0 and ``height`` (m) and lean by
-    ``inclination`` (rad) in random directions."""
+    """A pavement of ``shape`` (along x, along y) blocks around the origin whose tops lie between 0 and ``height`` (m) and
+    lean by ``inclination`` (rad) in random directions."""
     boxes = []
-    for place in np.ndindex(per_side, per_side):
-        x, y = ((index - (per_side - 1) / 2) * size for index in place)
+    for place in np.ndindex(shape):
+        x, y = ((index - (count - 1) / 2) * size for index, count in zip(place, shape, strict=True))
         direction = rng.uniform(0.0, 2 * np.pi)
         roll, pitch = inclination * float(np.sin(direction)), inclination * float(np.cos(direction))
         top = rng.uniform(0.0, height)
