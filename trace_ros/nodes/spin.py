@@ -49,7 +49,7 @@ def run(
     period_s: float = 0.2,
     linger_s: float = 0.0,
 ) -> int:
-    """Create a node and run it until Ctrl-C, SIGTERM, or the node's own end.
+    """Create a node and run it until Ctrl-C, SIGTERM, or the node's own end; the last thing a process does.
 
     Args:
         name: for the log, when the node itself does not exist.
@@ -74,7 +74,9 @@ def run(
     except (RCLError, ValueError, RuntimeError) as error:
         get_logger(name).fatal(_one_line(error))
         return USER_ERROR
-    previous = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    signals = (signal.SIGINT, signal.SIGTERM)
+    for number in signals:
+        signal.signal(number, on_signal)
     try:
         return _run(name, create, stop, period_s, linger_s)
     except TraceError as error:
@@ -83,8 +85,10 @@ def run(
     finally:
         with suppress(RCLError):
             rclpy.try_shutdown()
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        # The process ends now. A launch file repeats the terminal's Ctrl-C, and the second one must not interrupt the
+        # interpreter's own end.
+        for number in signals:
+            signal.signal(number, signal.SIG_IGN)
 
 
 def _run(name: str, create: Callable[[Future], RunnableNode], stop: Future, period_s: float, linger_s: float) -> int:
