@@ -358,7 +358,7 @@ def test_joints_can_be_held_as_on_the_robot(tmp_path, go2):
     assert (report.exact_pairs, report.unpaired) == (2, 5)
 
 
-def test_the_truth_is_not_taken_for_an_odometry_in_a_namespace(tmp_path, go2):
+def test_the_truth_is_not_taken_for_an_odometry_in_a_namespace(tmp_path):
     messages = [("/reference/odom", START, odometry(START)), ("/chatter", START, text("hello"))]
     path = make_bag(tmp_path / "bag", messages)
     with pytest.raises(TraceError, match=r"no topic 'odom' .*; the bag has: /chatter .*, /reference/odom"):

@@ -27,7 +27,7 @@ def info(
     bag: Annotated[Path, typer.Argument(help="rosbag2 directory, or a .mcap or .db3 file.")],
     json_file: JsonOption = None,
 ) -> None:
-    """Topics, rates and longest gaps of a bag, messages out of order (late), and which joints and quantities it reports."""
+    """Topics of a bag with rates, longest gaps and messages out of order (late); joints and what they report."""
     with errors.status(f"reading {bag}"):
         found = bag_info(bag)
     size = f"{found.size_bytes / 1e6:.1f} MB"
