@@ -142,7 +142,9 @@ def test_a_jump_back_starts_a_new_time_line(first) -> None:
             samples += second(pairer, start + 2 * MS * k)
     assert len(jumps) == 1
     assert jumps[0] == pytest.approx(-0.918)
-    assert [s for s, _ in pairs(samples)] == [start + 2 * MS * k for start in (START, START - 900 * MS) for k in range(10)]
+    assert [s for s, _ in pairs(samples)] == [
+        start + 2 * MS * k for start in (START, START - 900 * MS) for k in range(10)
+    ]
     assert pairer.drops == {"time_jumps": 1}
 
 

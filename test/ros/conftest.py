@@ -177,7 +177,9 @@ class Client:
         """The list into which messages of a topic go as they come."""
         received: list[Any] = []
         reliability = ReliabilityPolicy.RELIABLE if reliable else ReliabilityPolicy.BEST_EFFORT
-        self.node.create_subscription(kind, topic, received.append, qos or QoSProfile(depth=5000, reliability=reliability))
+        self.node.create_subscription(
+            kind, topic, received.append, qos or QoSProfile(depth=5000, reliability=reliability)
+        )
         return received
 
     def publisher(self, kind: Any, topic: str, depth: int = 1000) -> Any:
@@ -242,9 +244,7 @@ def make_log(robot: RobotDescription, seconds: float, rate_hz: float = 500.0, se
         np.tile([0.0, 0.0, 0.2], (count, 1)),
     )
     torque = rng.normal(0, 5, (count, 12))
-    return SensorLog(
-        stamp_ns, gyro, accel, position, velocity, torque, "pd_target", robot.name, reference
-    )
+    return SensorLog(stamp_ns, gyro, accel, position, velocity, torque, "pd_target", robot.name, reference)
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,10 @@ def test_transitions_and_invalid_requests(start_node: Callable, client, model: P
     assert node.lines("refused: activate is not possible in state 'unconfigured'")
     assert client.change_state(CONFIGURE)
     assert client.state() == "inactive"
-    for name in ("FL_hip_joint, FL_thigh_joint, FL_calf_joint -> FL_foot", "RR_hip_joint, RR_thigh_joint, RR_calf_joint"):
+    for name in (
+        "FL_hip_joint, FL_thigh_joint, FL_calf_joint -> FL_foot",
+        "RR_hip_joint, RR_thigh_joint, RR_calf_joint",
+    ):
         assert len(node.lines(name)) == 1
     refused = client.set_parameter("robot", "another")
     assert not refused.successful
@@ -109,7 +112,12 @@ def test_parameters_given_at_the_start_are_checked(start_node: Callable, client,
         ),
         "misspelt": (
             start_node(
-                "estimator_node", "-r", "__node:=misspelt", "--params-file", str(tmp_path / "parameters.yaml"), model=model
+                "estimator_node",
+                "-r",
+                "__node:=misspelt",
+                "--params-file",
+                str(tmp_path / "parameters.yaml"),
+                model=model,
             ),
             "unknown parameter 'robott': did you mean 'robot'?",
         ),
@@ -126,7 +134,9 @@ def test_parameters_given_at_the_start_are_checked(start_node: Callable, client,
 
 def test_a_bad_parameter_file_is_one_line(start_node: Callable, tmp_path: Path) -> None:
     (tmp_path / "broken.yaml").write_text("/**:\n  ros__parameters: [")
-    nodes = [start_node("estimator_node", "--params-file", str(tmp_path / name)) for name in ("none.yaml", "broken.yaml")]
+    nodes = [
+        start_node("estimator_node", "--params-file", str(tmp_path / name)) for name in ("none.yaml", "broken.yaml")
+    ]
     for node, name in zip(nodes, ("none.yaml", "broken.yaml"), strict=True):
         assert node.wait() == 2
         assert name in node.lines("FATAL")[0]

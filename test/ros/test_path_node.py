@@ -72,5 +72,5 @@ def test_paths_are_decimated_bounded_aligned_and_start_anew_after_a_jump(start_n
     assert all(y == 7.0 for _, y in points(latest))
     # One that comes later still gets the last path.
     late = client.listen(Path, "path", qos=LATCHED)
-    assert len(wait_for_path(late, lambda p: True).poses) < 3
+    assert len(wait_for_path(late, lambda _: True).poses) < 3
     assert node.interrupt() == 0

@@ -97,7 +97,9 @@ def test_a_kill_loses_half_a_second_at_most(start_node: Callable, client, tmp_pa
 def test_records_a_replay_so_that_it_reads_back_equal(
     start_node: Callable, bag: Path, log: SensorLog, robot: RobotDescription, tmp_path: Path
 ) -> None:
-    recorder = start_node("recorder_node", output=tmp_path / "copy", topics="[imu/data, joint_states, reference/odom, never]")
+    recorder = start_node(
+        "recorder_node", output=tmp_path / "copy", topics="[imu/data, joint_states, reference/odom, never]"
+    )
     recorder.wait_for("recording to")
     replay = start_node("replay_node", bag=bag)
     assert replay.wait() == 0
@@ -126,7 +128,10 @@ def test_refuses_in_one_line(start_node: Callable, tmp_path: Path) -> None:
     cases = {
         "there: exists already; choose another name or delete it": {"output": tmp_path / "there"},
         "parameter 'flush_period' is 2.0, expected 0.01 to 0.5 s": {"output": tmp_path / "a", "flush_period": 2.0},
-        "parameter 'compression' is 'zip', expected one of zstd, lz4, none": {"output": tmp_path / "b", "compression": "zip"},
+        "parameter 'compression' is 'zip', expected one of zstd, lz4, none": {
+            "output": tmp_path / "b",
+            "compression": "zip",
+        },
         "'a b' is not the name of a topic": {"output": tmp_path / "c", "topics": "['a b']"},
     }
     nodes = {text: start_node("recorder_node", **parameters) for text, parameters in cases.items()}
@@ -135,7 +140,9 @@ def test_refuses_in_one_line(start_node: Callable, tmp_path: Path) -> None:
         assert len(node.lines("FATAL")) == 1
         assert text in node.lines("FATAL")[0]
         assert "Traceback" not in node.log()
-    wrong_type = start_node("recorder_node", output=tmp_path / "d", topics="['x:no_msgs/msg/Such', 'y:std_msgs/msg/String']")
+    wrong_type = start_node(
+        "recorder_node", output=tmp_path / "d", topics="['x:no_msgs/msg/Such', 'y:std_msgs/msg/String']"
+    )
     wrong_type.wait_for("not recorded: /x: the message type no_msgs/msg/Such is not installed")
     wrong_type.wait_for("recording /y")
     assert wrong_type.interrupt() == 0

@@ -1,6 +1,6 @@
 """Drives a managed node through its transitions from the command line, where no ``ros2 lifecycle`` is installed.
 
-    python -m trace_ros.nodes.lifecycle estimator configure activate
+python -m trace_ros.nodes.lifecycle estimator configure activate
 """
 
 from __future__ import annotations

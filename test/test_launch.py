@@ -1,0 +1,155 @@
+"""The launch files against the package: arguments, executables, files, parameters.
+
+Where ``launch`` can be imported, the descriptions are also built and their actions looked at.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from configparser import ConfigParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+COMMON = {"robot", "model", "params_file", "namespace", "use_sim_time", "autostart", "log_level"}
+ARGUMENTS = {
+    "estimator.launch.py": COMMON,
+    "replay.launch.py": COMMON | {"bag", "rate", "loop", "rviz"},
+    "record.launch.py": {"bag", "topics", "params_file", "namespace", "use_sim_time", "log_level"},
+}
+HAS_LAUNCH = all(importlib.util.find_spec(name) is not None for name in ("launch", "launch_ros"))
+
+
+def console_scripts() -> dict[str, str]:
+    """Entry points as setup.py declares them."""
+    tree = ast.parse((ROOT / "setup.py").read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.keyword) and node.arg == "entry_points":
+            scripts = ast.literal_eval(node.value)["console_scripts"]
+            return dict(entry.replace(" ", "").split("=") for entry in scripts)
+    raise AssertionError("setup.py declares no entry points")
+
+
+def calls(path: Path, name: str) -> list[ast.Call]:
+    tree = ast.parse(path.read_text())
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Call) and getattr(node.func, "id", "") == name]
+
+
+def keyword(call: ast.Call, name: str) -> object:
+    for item in call.keywords:
+        if item.arg == name and isinstance(item.value, ast.Constant):
+            return item.value.value
+    return None
+
+
+def test_every_launch_file_is_known() -> None:
+    assert {path.name for path in (ROOT / "launch").glob("*.launch.py")} == set(ARGUMENTS)
+
+
+@pytest.mark.parametrize("name", sorted(ARGUMENTS))
+def test_arguments_executables_and_files(name: str) -> None:
+    path = ROOT / "launch" / name
+    declared = calls(path, "DeclareLaunchArgument")
+    names = [call.args[0].value for call in declared if isinstance(call.args[0], ast.Constant)]
+    assert set(names) == ARGUMENTS[name]
+    assert len(names) == len(set(names))
+    assert all(keyword(call, "description") for call in declared)
+    used = {call.args[0].value for call in calls(path, "LaunchConfiguration") if isinstance(call.args[0], ast.Constant)}
+    assert used <= set(names)
+    scripts = console_scripts()
+    nodes = calls(path, "Node") + calls(path, "LifecycleNode")
+    ours = [keyword(call, "executable") for call in nodes if keyword(call, "package") == "trace_ros"]
+    assert ours
+    for executable in ours:
+        module, function = scripts[str(executable)].split(":")
+        source = ROOT / f"{module.replace('.', '/')}.py"
+        assert any(
+            isinstance(node, ast.FunctionDef) and node.name == function for node in ast.parse(source.read_text()).body
+        )
+    for call in calls(path, "PathJoinSubstitution"):
+        assert isinstance(call.args[0], ast.List)
+        parts = [part.value for part in call.args[0].elts if isinstance(part, ast.Constant)]
+        assert (ROOT.joinpath(*parts)).is_file()
+
+
+def test_replay_passes_on_every_argument_of_the_estimator() -> None:
+    tree = ast.parse((ROOT / "launch" / "replay.launch.py").read_text())
+    passed = next(
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "PASSED_ON"
+    )
+    assert set(passed) == ARGUMENTS["estimator.launch.py"]
+
+
+def test_manifests_agree() -> None:
+    package = ElementTree.parse(ROOT / "package.xml").getroot()
+    assert package.get("format") == "3"
+    assert package.findtext("name") == "trace_ros"
+    setup = ast.parse((ROOT / "setup.py").read_text())
+    version = next(
+        node.value.value
+        for node in ast.walk(setup)
+        if isinstance(node, ast.keyword) and node.arg == "version" and isinstance(node.value, ast.Constant)
+    )
+    assert package.findtext("version") == version
+    assert package.findtext("license") == "Apache-2.0"
+    depends = {element.text for element in package.findall("exec_depend")}
+    assert {"rclpy", "sensor_msgs", "nav_msgs", "tf2_msgs", "diagnostic_msgs", "launch_ros"} <= depends
+    cfg = ConfigParser()
+    cfg.read(ROOT / "setup.cfg")
+    # Where ros2 run and launch_ros look for executables.
+    assert cfg["install"]["install_scripts"] == "$base/lib/trace_ros"
+    assert (ROOT / "resource" / "trace_ros").is_file()
+
+
+def test_the_rviz_configuration_shows_what_the_nodes_publish() -> None:
+    config = yaml.safe_load((ROOT / "config" / "rviz" / "estimator.rviz").read_text())
+    manager = config["Visualization Manager"]
+    topics = {
+        display[key]["Value"]
+        for display in manager["Displays"]
+        for key in ("Topic", "Description Topic")
+        if key in display
+    }
+    assert topics == {"/odom", "/path", "/reference_path", "/robot_description"}
+    assert manager["Global Options"]["Fixed Frame"] == "odom"
+
+
+@pytest.mark.ros
+def test_the_parameter_file_holds_every_parameter_with_its_default() -> None:
+    pytest.importorskip("rclpy")
+    from trace_ros.nodes.estimator_node import PARAMETERS
+
+    data = yaml.safe_load((ROOT / "config" / "estimator.yaml").read_text())
+    assert data == {"/**/estimator": {"ros__parameters": {p.name: p.default for p in PARAMETERS}}}
+
+
+@pytest.mark.skipif(not HAS_LAUNCH, reason="needs launch and launch_ros, which have no wheels")
+@pytest.mark.parametrize("name", sorted(ARGUMENTS))
+def test_descriptions_can_be_built(name: str) -> None:
+    from launch import LaunchContext
+    from launch.launch_description_sources import get_launch_description_from_python_launch_file
+
+    description = get_launch_description_from_python_launch_file(str(ROOT / "launch" / name))
+    arguments = {argument.name: argument for argument in description.get_launch_arguments()}
+    assert set(arguments) == ARGUMENTS[name]
+    context = LaunchContext()
+    for argument in arguments.values():
+        default = argument.default_value
+        if default is not None and argument.name != "params_file":
+            context.launch_configurations[argument.name] = "".join(part.perform(context) for part in default)
+    context.launch_configurations.update(bag="bag", params_file=str(ROOT / "config" / "estimator.yaml"))
+    actions = [
+        action
+        for entity in description.entities
+        if type(entity).__name__ == "OpaqueFunction"
+        for action in entity.execute(context) or []
+    ]
+    executables = {action.node_executable for action in actions if hasattr(action, "node_executable")}
+    expected = {"estimator.launch.py": "estimator", "replay.launch.py": "replay", "record.launch.py": "recorder"}
+    assert expected[name] in executables
