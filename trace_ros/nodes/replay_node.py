@@ -34,7 +34,7 @@ PARAMETERS = (
     Parameter(
         "restamp",
         False,
-        "shift all header stamps by one constant, so that at rate 1 each is the time its message is due (no /clock then)",
+        "shift all header stamps by one constant: at rate 1 each is the time its message is due (no /clock then)",
     ),
     Parameter("clock_rate", 100.0, "rate of /clock, in the bag's time; 0: no /clock", "Hz", 0.0, 1000.0),
     Parameter("start_offset", 0.0, "skip this much of the bag's beginning", "s", 0.0, 1e6),
@@ -238,7 +238,7 @@ class ReplayNode(Node):
             if first_ns is None:
                 first_ns = item.time_ns + offset_ns
                 next_clock_ns = first_ns
-                # One shift for all topics: intervals, and which joint state belongs to which IMU message, stay as they were.
+                # One shift for all topics: intervals stay, and which joint state belongs to which IMU message.
                 lead_ns = begin_ns - time.monotonic_ns()
                 shift_ns = self.get_clock().now().nanoseconds + lead_ns - first_ns
                 self.get_logger().info(f"playing {self._path} at rate {self._rate:g}")
