@@ -31,9 +31,11 @@ def info(
     with errors.status(f"reading {bag}"):
         found = bag_info(bag)
     size = f"{found.size_bytes / 1e6:.1f} MB"
-    table = Table(title=f"{bag}: {found.storage}, {found.messages} messages in {found.duration_s:.2f} s, {size}")
-    table.add_column("topic", overflow="fold", min_width=15)
-    table.add_column("type", overflow="fold", min_width=22)
+    table = Table(
+        title=f"{bag}: {found.storage}, {found.messages} messages in {found.duration_s:.2f} s, {size}", box=None
+    )
+    table.add_column("topic", overflow="fold")
+    table.add_column("type", overflow="fold")
     for column in ("messages", "Hz", "s", "gap s", "late"):
         table.add_column(column, justify="right")
     for topic in found.topics:

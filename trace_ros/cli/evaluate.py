@@ -20,7 +20,14 @@ from trace_ros.estimator.estimator import TraceEstimator
 from trace_ros.evaluation.alignment import AlignmentMode
 from trace_ros.evaluation.metrics import MetricSettings, Statistics
 from trace_ros.evaluation.report import alignment_text, metric_rows, run_rows, summary_rows, write_report
-from trace_ros.evaluation.runner import Evaluation, InitialPose, evaluate_odometry, evaluate_run, write_estimate
+from trace_ros.evaluation.runner import (
+    Evaluation,
+    InitialPose,
+    evaluate_odometry,
+    evaluate_run,
+    file_names,
+    write_estimate,
+)
 from trace_ros.resources import models_directory
 from trace_ros.robot import RobotDescription
 
@@ -122,9 +129,7 @@ def evaluate_logs(
             raise TraceError(f"{path}: no such file or directory")
         if odometry_topic is not None and file_kind(path) != "bag":
             raise TraceError(f"{path}: not a bag: --odometry-topic needs a recorded topic")
-    names = [path.resolve().stem for path in logs]
-    if repeated := sorted({name for name in names if names.count(name) > 1}):
-        names = [str(path) if path.resolve().stem in repeated else path.resolve().stem for path in logs]
+    names = file_names([path.resolve().stem for path in logs])
     estimator = None
     if odometry_topic is None:
         # One step is a handful of small products: threads cost more than they bring.
@@ -188,10 +193,10 @@ def show(evaluations: Sequence[Evaluation], settings: MetricSettings, subject: s
 
 
 def _overview(evaluations: Sequence[Evaluation], settings: MetricSettings, subject: str) -> Table:
-    title = f"{subject}\n{alignment_text(settings)}; RE over {settings.horizon_s:g} s; m, m/s, rad, x real time"
+    title = f"{subject}\n{alignment_text(settings)}; RE over {settings.horizon_s:g} s; m, m/s, rad"
     table = Table(title=title, box=None, padding=(0, 1))
     table.add_column("log", overflow="fold")
-    for column in ("path", "ATE", "z", "vel", "ori", "RE", "P90", "vel", "ori", "speed"):
+    for column in ("path", "ATE", "z", "vel", "ori", "RE", "P90", "vel", "ori", "x RT"):
         table.add_column(column, justify="right")
     for evaluation in evaluations:
         m = evaluation.metrics

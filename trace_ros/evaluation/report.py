@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -20,7 +19,7 @@ from trace_ros.evaluation.alignment import MODE_DESCRIPTIONS
 from trace_ros.evaluation.figures import ReportSettings, report_figures
 from trace_ros.evaluation.metrics import Metrics, MetricSettings
 from trace_ros.evaluation.plots import plot_attention, plot_trajectory, plot_velocity
-from trace_ros.evaluation.runner import Evaluation, step_percentiles
+from trace_ros.evaluation.runner import Evaluation, file_names, step_percentiles
 
 Row = tuple[str, str]
 
@@ -71,7 +70,7 @@ def write_report(
     if not evaluations:
         raise TraceError("report: no evaluations to report")
     pictures = []
-    names = _unique_names(evaluations)
+    names = file_names([evaluation.name for evaluation in evaluations])
     for evaluation, name in zip(evaluations, names, strict=True):
         suffix = "" if len(evaluations) == 1 else f"_{name}"
         pictures.append(directory / f"trajectory{suffix}.png")
@@ -153,19 +152,6 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return "not installed as a package"
-
-
-def _unique_names(evaluations: Sequence[Evaluation]) -> list[str]:
-    """Names fit for files, distinct."""
-    names: list[str] = []
-    for evaluation in evaluations:
-        name = base = re.sub(r"[^A-Za-z0-9._-]+", "_", evaluation.name).strip("._") or "log"
-        count = 1
-        while name in names:
-            count += 1
-            name = f"{base}_{count}"
-        names.append(name)
-    return names
 
 
 def _page(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -92,6 +93,19 @@ class Evaluation:
             "step_time_ms": None if self.step_time_s is None else step_percentiles(self.step_time_s),
             "notes": list(self.notes),
         }
+
+
+def file_names(names: Sequence[str]) -> list[str]:
+    """Names fit for files, distinct: whatever is unusual becomes ``_``, repetitions are numbered."""
+    found: list[str] = []
+    for wanted in names:
+        name = base = re.sub(r"[^A-Za-z0-9._-]+", "_", wanted).strip("._") or "log"
+        count = 1
+        while name in found:
+            count += 1
+            name = f"{base}_{count}"
+        found.append(name)
+    return found
 
 
 def step_percentiles(step_time_s: FloatArray) -> dict[str, float]:

@@ -1,0 +1,127 @@
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from commands import run_trace
+from trajectories import disturb, sensor_log, walk
+from untrained import export_untrained
+
+from trace_ros.bags import write_bag, write_log
+from trace_ros.robot import RobotDescription
+
+TRUTH = walk(1.5)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A bag with a reference and a recorded odometry, a log without reference, and a model."""
+    folder = tmp_path_factory.mktemp("files")
+    robot = RobotDescription.load("go2")
+    export_untrained(folder / "model.pt", robot)
+    export_untrained(folder / "other.pt", robot, "spot")
+    log = sensor_log(TRUTH)
+    write_bag(folder / "walk", log, robot, odometry={"odom": disturb(TRUTH)})
+    write_log(folder / "blind.npz", replace(log, reference=None), robot)
+    return folder
+
+
+@pytest.fixture
+def trace(monkeypatch, capsys):
+    return lambda *arguments: run_trace(monkeypatch, capsys, *arguments)
+
+
+def test_a_bag_is_evaluated_and_the_mode_stands_in_the_title(files, trace, tmp_path):
+    result = trace(
+        "evaluate", files / "walk", "--model", files / "model.pt",
+        "--json", tmp_path / "r.json", "--estimate", tmp_path / "e.npz", "--report", tmp_path / "report",
+    )  # fmt: skip
+    assert result.code == 0, result.err
+    assert "alignment posyaw: position and yaw, all poses" in result.out
+    assert "ATE position" in result.out
+    assert "x real time" in result.out
+    assert "no relative error over 10 s" in result.err
+    written = json.loads((tmp_path / "r.json").read_text())
+    (entry,) = written["logs"]
+    assert entry["metrics"]["alignment"] == "posyaw"
+    assert entry["metrics"]["compared_samples"] == 750 - 29 - 30
+    assert entry["name"] == "walk"
+    with np.load(tmp_path / "e.npz") as data:
+        assert data["attention"].shape == (721, 6)
+    assert (tmp_path / "report" / "report.html").is_file()
+    for name in ("r.json", "e.npz", "report.html", "trajectory.png"):
+        assert name in result.out
+
+
+def test_options_reach_the_metrics(files, trace, tmp_path):
+    arguments = ("evaluate", files / "walk", "--model", files / "model.pt", "--json", tmp_path / "r.json")
+    assert "alignment se3single" in trace(*arguments, "--alignment", "se3single", "--horizon", 0.5).out
+    metrics = json.loads((tmp_path / "r.json").read_text())["logs"][0]["metrics"]
+    assert metrics["re0.5_position_m"]["p90"] > 0
+    level = trace(*arguments, "--alignment", "none", "--initial", "reference")
+    assert level.code == 0
+    assert json.loads((tmp_path / "r.json").read_text())["logs"][0]["metrics"]["alignment"] == "none"
+
+
+def test_a_log_without_reference_is_summarised(files, trace):
+    result = trace("evaluate", files / "blind.npz", "--model", files / "model.pt")
+    assert result.code == 0
+    assert "estimated path" in result.out
+    assert "ATE" not in result.out
+    assert "no reference" in result.err
+
+
+def test_several_logs_share_a_table(files, trace, tmp_path):
+    logs = (files / "walk", files / "walk" / "walk.mcap", files / "blind.npz")
+    result = trace("evaluate", *logs, "--model", files / "model.pt", "--estimate", tmp_path / "estimates")
+    assert result.code == 0, result.err
+    assert "RE over 10 s" in result.out
+    assert "estimated path" in result.out  # of the one without reference
+    assert len(list((tmp_path / "estimates").rglob("*.npz"))) == 3
+
+
+def test_a_recorded_odometry_is_judged_without_a_model(files, trace, tmp_path):
+    result = trace("evaluate", files / "walk", "--odometry-topic", "odom", "--json", tmp_path / "r.json")
+    assert result.code == 0, result.err
+    assert "recorded topic odom" in result.out
+    assert json.loads((tmp_path / "r.json").read_text())["logs"][0]["metrics"]["ate_position_m"] > 1e-3
+
+
+def test_report_writes_page_and_pictures(files, trace, tmp_path):
+    result = trace("report", files / "walk", "--model", files / "model.pt", "-o", tmp_path / "out")
+    assert result.code == 0, result.err
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "attention.png",
+        "report.html",
+        "trajectory.png",
+        "velocity.png",
+    ]
+    assert f"trace report {files / 'walk'}" in (tmp_path / "out" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("evaluate", "{f}/none"), "{f}/none: no such file or directory"),
+        (("evaluate", "{f}/walk", "--robot", "rhino"), "unknown robot 'rhino'"),
+        (("evaluate", "{f}/walk", "--model", "{f}/none.pt"), "{f}/none.pt: no such"),
+        (("evaluate", "{f}/walk", "--model", "{f}/other.pt"), "trained for robot 'spot', not 'go2'"),
+        (("evaluate", "{f}/walk", "--model", "{f}/model.pt", "--alignment", "sim3"), "--alignment 'sim3' is none of"),
+        (("evaluate", "{f}/walk", "--model", "{f}/model.pt", "--initial", "luck"), "--initial 'luck' is none of"),
+        (("evaluate", "{f}/walk", "--model", "{f}/model.pt", "--imu-topic", "imu2"), "no topic 'imu2'"),
+        (("evaluate", "{f}/walk", "--model", "{f}/model.pt", "--estimate", "{f}/folder"), "--estimate"),
+        (("evaluate", "{f}/model.pt", "--model", "{f}/model.pt"), "{f}/model.pt: not a log"),
+        (("evaluate", "{f}/blind.npz", "--model", "{f}/model.pt", "--initial", "reference"), "no reference to start"),
+        (("evaluate", "{f}/blind.npz", "--odometry-topic", "odom"), "not a bag"),
+        (("evaluate", "{f}/walk", "--odometry-topic", "elsewhere"), "no topic 'elsewhere'"),
+        (("report", "{f}/none", "-o", "{f}/out"), "no such file"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(files, trace, arguments, message):
+    result = trace(*(argument.format(f=files) for argument in arguments))
+    assert result.code == 2
+    errors = [line for line in result.err.splitlines() if line and not line.startswith("reading")]
+    assert len(errors) == 1, result.err
+    assert errors[0].startswith("error: ")
+    assert message.format(f=files) in errors[0]
+    assert "Traceback" not in result.err

@@ -1,0 +1,88 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from trajectories import START_NS, disturb, sensor_log, walk
+
+from trace_ros.errors import TraceError
+from trace_ros.estimator.run import run_estimator
+from trace_ros.evaluation.metrics import MetricSettings, evaluate
+from trace_ros.evaluation.runner import evaluate_odometry, evaluate_run, write_estimate
+
+TRUTH = walk(2.0)
+LOG = sensor_log(TRUTH)
+
+
+def test_a_run_is_the_estimators_own_and_its_errors_are_the_metrics(estimator):
+    done = []
+    evaluation = evaluate_run("log", LOG, estimator, progress=done.append)
+    run = run_estimator(estimator, LOG)
+    np.testing.assert_array_equal(evaluation.trajectory.position, run.trajectory.position)
+    np.testing.assert_array_equal(evaluation.attention, run.attention)
+    assert evaluation.metrics == evaluate(run.trajectory, TRUTH, MetricSettings())
+    assert evaluation.metrics.ate_position_m > 0.01
+    assert evaluation.source == "trace"
+    assert evaluation.real_time_factor > 0.5
+    assert done == [500, 1000]
+    plain = evaluation.to_dict()
+    assert plain["metrics"]["re10_position_m"] is None
+    assert any("no relative error over 10 s" in note for note in plain["notes"])
+    assert plain["step_time_ms"]["p50"] <= plain["step_time_ms"]["p99"]
+
+
+def test_starting_at_the_reference_needs_no_alignment_at_the_start(estimator):
+    evaluation = evaluate_run("log", LOG, estimator, MetricSettings(alignment="none"), "reference")
+    np.testing.assert_allclose(evaluation.trajectory.position[0], TRUTH.position[29], atol=1e-12)
+    np.testing.assert_allclose(evaluation.trajectory.orientation[0], TRUTH.orientation[29], atol=1e-12)
+
+
+def test_without_reference_there_is_a_summary_and_a_reason(estimator):
+    evaluation = evaluate_run("log", replace(LOG, reference=None), estimator)
+    assert evaluation.metrics is None
+    assert "no reference" in evaluation.notes[0]
+    assert evaluation.summary()["duration_s"] == pytest.approx(1.94)
+    assert evaluation.aligned is evaluation.trajectory
+    with pytest.raises(TraceError, match="no reference to start from"):
+        evaluate_run("log", replace(LOG, reference=None), estimator, initial="reference")
+
+
+def test_a_reference_of_another_time_names_the_log(estimator):
+    late = replace(TRUTH, stamp_ns=TRUTH.stamp_ns + 10**12)
+    with pytest.raises(TraceError, match="my_log: nothing to compare"):
+        evaluate_run("my_log", replace(LOG, reference=late), estimator)
+    with pytest.raises(TraceError, match="does not cover the start"):
+        evaluate_run("my_log", replace(LOG, reference=late), estimator, initial="reference")
+
+
+def test_recorded_odometry_is_compared_with_the_logs_or_the_given_reference():
+    estimate = disturb(TRUTH)
+    with_log = evaluate_odometry("log", "/odom", estimate, LOG)
+    alone = evaluate_odometry("log", "/odom", estimate, reference=TRUTH)
+    assert with_log.metrics == alone.metrics == evaluate(estimate, TRUTH)
+    assert with_log.attention is None
+    assert evaluate_odometry("log", "/odom", estimate).metrics is None
+
+
+def test_summary_of_a_known_motion():
+    summary = evaluate_odometry("log", "/odom", TRUTH).summary()
+    assert summary["path_length_m"] == pytest.approx(TRUTH.path_length_m)
+    assert summary["displacement_m"] == pytest.approx(np.linalg.norm(TRUTH.position[-1] - TRUTH.position[0]))
+    first, last = (rotation.as_euler("ZYX")[0] for rotation in (TRUTH.rotation_world_body[i] for i in (0, -1)))
+    assert summary["heading_change_rad"] == pytest.approx(last - first)
+
+
+def test_estimates_are_written_with_all_digits_of_their_stamps(tmp_path):
+    evaluation = evaluate_odometry("log", "/odom", TRUTH)
+    write_estimate(tmp_path / "deep" / "e.tum", evaluation)
+    lines = (tmp_path / "deep" / "e.tum").read_text().splitlines()
+    assert len(lines) == len(TRUTH)
+    stamp, *numbers = lines[1].split()
+    seconds, nanoseconds = stamp.split(".")
+    assert int(seconds) * 10**9 + int(nanoseconds) == START_NS + 2_000_000
+    np.testing.assert_allclose([float(n) for n in numbers], [*TRUTH.position[1], *TRUTH.orientation[1]], atol=1e-9)
+    write_estimate(tmp_path / "e.npz", evaluation)
+    with np.load(tmp_path / "e.npz") as data:
+        np.testing.assert_array_equal(data["stamp_ns"], TRUTH.stamp_ns)
+        np.testing.assert_array_equal(data["position"], TRUTH.position)
+    with pytest.raises(TraceError, match="TUM"):
+        write_estimate(tmp_path / "e.csv", evaluation)
