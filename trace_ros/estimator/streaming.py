@@ -10,7 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trace_ros.estimator.network import LEG_FEATURES, TraceNetwork, leg_features, motion_from_raw, query_channels
+from trace_ros.estimator.network import (
+    LEG_FEATURES,
+    TraceNetwork,
+    leg_features,
+    motion_from_raw,
+    network_inputs,
+    query_channels,
+)
 
 
 class StreamingState(NamedTuple):
@@ -112,10 +119,19 @@ def fold(network: TraceNetwork) -> FoldedWeights:
     )
 
 
-def prime(weights: FoldedWeights, window: Tensor) -> StreamingState:
-    """Caches as they stand after the 29 samples before the first step. ``(..., 29, 47)`` SI; the GRU starts at zero."""
+def prime(weights: FoldedWeights, levelled: bool, window: Tensor) -> StreamingState:
+    """Caches as they stand after the 29 samples before the first step.
+
+    Args:
+        weights: of `fold`.
+        levelled: whether gravity is taken out of the acceleration (`NetworkConfig.acceleration`).
+        window: (..., 29, 47) SI.
+
+    Returns:
+        The state for the first `step`; the GRU starts at zero.
+    """
     width = weights.convolution_1.shape[0]
-    inputs = query_channels((window - weights.mean) * weights.inverse_scale)
+    inputs = query_channels((network_inputs(window, levelled) - weights.mean) * weights.inverse_scale)
     kernel = weights.convolution_1.shape[1] // inputs.shape[-1]
     # unfold: (..., columns, channels, kernel) -> kernel outside channels, as the folded weights have it.
     patches = inputs.unfold(-2, kernel, 1).transpose(-1, -2).flatten(-2)
@@ -131,21 +147,22 @@ def prime(weights: FoldedWeights, window: Tensor) -> StreamingState:
     )
 
 
-def step(weights: FoldedWeights, residual: bool, observation: Tensor, state: StreamingState) -> tuple[
-    Tensor, Tensor, StreamingState
-]:
+def step(
+    weights: FoldedWeights, residual: bool, levelled: bool, observation: Tensor, state: StreamingState
+) -> tuple[Tensor, Tensor, StreamingState]:
     """Take one sample.
 
     Args:
         weights: of `fold`.
         residual: whether increments are residuals (`NetworkConfig.increments`).
+        levelled: whether gravity is taken out of the acceleration (`NetworkConfig.acceleration`).
         observation: (..., 47) SI.
         state: of `prime` or of the step before.
 
     Returns:
         Motion (..., 9) SI, attention (..., 6), and the state for the next sample.
     """
-    normalised = (observation - weights.mean) * weights.inverse_scale
+    normalised = (network_inputs(observation, levelled) - weights.mean) * weights.inverse_scale
     query_input = query_channels(normalised)
     inputs = torch.cat((state.inputs, query_input), dim=-1)
     column = torch.relu(functional.linear(inputs, weights.convolution_1, weights.convolution_1_bias))
@@ -188,6 +205,7 @@ class StreamingTrace(nn.Module):
     def __init__(self, network: TraceNetwork) -> None:
         super().__init__()
         self.residual = network.config.increments == "residual"
+        self.levelled = network.config.acceleration == "levelled"
         for name, value in fold(network)._asdict().items():
             self.register_buffer(name, value.detach().clone().contiguous())
 
@@ -227,12 +245,19 @@ class StreamingTrace(nn.Module):
             self.head_3_bias,
         )
 
+    # The state crosses into Python as a plain tuple: for a NamedTuple, TorchScript defines a class anew at every call,
+    # which costs as much time as the network.
     @torch.jit.export
-    def prime(self, window: Tensor) -> StreamingState:
+    def prime(self, window: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Caches after the 29 samples (29, 47) before the first step; see `prime`."""
-        return prime(self.weights(), window)
+        state = prime(self.weights(), self.levelled, window)
+        return state.inputs, state.columns, state.pooled, state.hidden
 
     @torch.jit.export
-    def step(self, observation: Tensor, state: StreamingState) -> tuple[Tensor, Tensor, StreamingState]:
+    def step(
+        self, observation: Tensor, state: tuple[Tensor, Tensor, Tensor, Tensor]
+    ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor, Tensor, Tensor]]:
         """Take one sample (47,); see `step`."""
-        return step(self.weights(), self.residual, observation, state)
+        caches = StreamingState(state[0], state[1], state[2], state[3])
+        motion, attention, after = step(self.weights(), self.residual, self.levelled, observation, caches)
+        return motion, attention, (after.inputs, after.columns, after.pooled, after.hidden)

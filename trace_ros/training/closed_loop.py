@@ -82,15 +82,16 @@ def closed_loop(network: TraceNetwork, rows: Tensor, initial: Tensor | None = No
     """
     weights = fold(network)
     residual = network.config.increments == "residual"
+    levelled = network.config.acceleration == "levelled"
     observations = rows[..., : obs.OBSERVATION_SIZE]
-    state = prime(weights, observations[:, :PREFIX])
+    state = prime(weights, levelled, observations[:, :PREFIX])
     feedback = observations[:, PREFIX, FEEDBACK] if initial is None else initial
     rotation = attitude(feedback[:, :2])
     position = torch.zeros_like(rotation[..., 0])
     motions, attentions, positions, rotations = [], [], [], []
     for row in observations[:, PREFIX:].unbind(1):
         fed = torch.cat((row[:, : FEEDBACK.start], feedback, row[:, FEEDBACK.stop :]), dim=-1)
-        motion, attention, state = step(weights, residual, fed, state)
+        motion, attention, state = step(weights, residual, levelled, fed, state)
         position = position + (rotation @ motion[:, DISPLACEMENT, None]).squeeze(-1)
         rotation = rotation @ so3_exp_torch(motion[:, ROTATION])
         feedback = torch.cat((roll_pitch(rotation), motion[:, VELOCITY][:, :2]), dim=-1)

@@ -86,6 +86,7 @@ class TrainingConfig(BaseModel):
         tilt_correction_rate: 1/s; the rotation target also removes the fed-back roll and pitch offset at this rate, so
             that a drifting tilt is pulled back to gravity (our extension; 0 switches it off).
         optimiser: Adam and its schedule.
+        precision: of the matrix products outside the GRU and the last layer; bfloat16 is faster on CPUs that have it.
         batch: rollouts side by side in a gradient step.
         segment: samples that the gradient runs back through (TBPTT; paper: 100).
         rollout_samples: outputs at most per rollout (paper: 4 s at 500 Hz).
@@ -101,6 +102,7 @@ class TrainingConfig(BaseModel):
     feedback: FeedbackNoise = FeedbackNoise()
     tilt_correction_rate: NonNegative = 0.5
     optimiser: OptimiserConfig = OptimiserConfig()
+    precision: Literal["float32", "bfloat16"] = "float32"
     batch: Count = 64
     segment: Count = 100
     rollout_samples: Count = 2000

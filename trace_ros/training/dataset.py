@@ -7,6 +7,7 @@ rollout are zero, which a sampling interval never is: that marks them.
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, NamedTuple, Protocol
 
 import numpy as np
@@ -17,7 +18,14 @@ from torch import Tensor
 
 from trace_ros.errors import TraceError
 from trace_ros.estimator import observation as obs
-from trace_ros.estimator.network import DISPLACEMENT, OUTPUT_SIZE, ROTATION, VELOCITY
+from trace_ros.estimator.network import (
+    DISPLACEMENT,
+    OUTPUT_SIZE,
+    ROTATION,
+    VELOCITY,
+    NetworkConfig,
+    network_inputs,
+)
 from trace_ros.geometry import roll_pitch_yaw
 from trace_ros.logs import SensorLog
 from trace_ros.robot import RobotDescription
@@ -69,6 +77,11 @@ class FeedbackNoise(BaseModel):
     velocity_noise: NonNegative = 0.03
     large_fraction: Annotated[float, Field(ge=0, le=1)] = 0.1
     large_scale: NonNegative = 4.0
+
+    @property
+    def tilt_spread(self) -> float:
+        """Standard deviation of the roll and pitch offsets over all rollouts, rad."""
+        return self.tilt_offset * math.sqrt(1 + self.large_fraction * (self.large_scale**2 - 1))
 
     def draw_offsets(self, count: int, generator: torch.Generator) -> Tensor:
         """Constant offsets of roll, pitch, vx, vy for some rollouts. ``-> (count, 4)``."""
@@ -192,7 +205,7 @@ class Normalisation(NamedTuple):
     output_scale: Tensor
 
 
-def measure_normalisation(rollouts: Tensor, residual: bool) -> Normalisation:
+def measure_normalisation(rollouts: Tensor, config: NetworkConfig, correction_spread: float) -> Normalisation:
     """Mean and standard deviation of each input channel, and the spread of what the head has to predict.
 
     A channel that hardly varies (the sampling interval; a torque that a robot does not report) is divided by a tenth of
@@ -200,7 +213,8 @@ def measure_normalisation(rollouts: Tensor, residual: bool) -> Normalisation:
 
     Args:
         rollouts: (n, rows, 68) as `pack` makes them.
-        residual: whether increments are predicted as residuals (`NetworkConfig.increments`).
+        config: says how inputs are transformed and what the head predicts.
+        correction_spread: standard deviation of the tilt correction that is asked for on top of the true rotation, rad/s.
 
     Raises:
         TraceError: there is no sample.
@@ -210,13 +224,16 @@ def measure_normalisation(rollouts: Tensor, residual: bool) -> Normalisation:
     if not len(flat):
         raise TraceError("training data: no samples to measure the normalisation from")
     inputs = flat[:, : obs.OBSERVATION_SIZE]
-    mean, scale = inputs.mean(0), inputs.std(0)
+    seen = network_inputs(inputs, config.acceleration == "levelled")
+    mean, scale = seen.mean(0), seen.std(0)
     floor = torch.where(mean.abs() > 1e-9, 0.1 * mean.abs(), torch.ones_like(mean))
     constant = scale < 1e-2 * mean.abs() + 1e-9
     scale = torch.where(constant, floor, scale)
     motion, dt = flat[:, MOTION], inputs[:, obs.DT]
     displacement, rotation, velocity = motion[:, DISPLACEMENT] / dt, motion[:, ROTATION] / dt, motion[:, VELOCITY]
-    if residual:
+    if config.increments == "residual":
         displacement, rotation = displacement - velocity, rotation - inputs[:, obs.GYRO]
-    output = torch.cat([part.square().mean(0).sqrt().clamp(min=1e-3) for part in (displacement, rotation, velocity)])
+    spread = [part.square().mean(0).sqrt().clamp(min=1e-3) for part in (displacement, rotation, velocity)]
+    spread[1][:2] = torch.hypot(spread[1][:2], torch.tensor(correction_spread, dtype=torch.float64))
+    output = torch.cat(spread)
     return Normalisation(mean.float(), scale.float(), output.float())

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import platform
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
 import torch
 
-import trace_ros
 from trace_ros.errors import TraceError
 from trace_ros.estimator.checkpoint import ModelCard
 from trace_ros.estimator.network import NetworkConfig, TraceNetwork
@@ -59,9 +59,16 @@ def card_from_state(state: dict[str, Any]) -> ModelCard:
         training_hours=round(state["elapsed_s"] / 3600, 3),
         figures=figures,
         versions={
-            "trace_ros": trace_ros.__version__,
+            "trace_ros": _own_version(),
             "torch": torch.__version__,
             "numpy": np.__version__,
             "python": platform.python_version(),
         },
     )
+
+
+def _own_version() -> str:
+    try:
+        return version("trace_ros")
+    except PackageNotFoundError:  # run from a checkout that was not installed
+        return "unknown"

@@ -28,6 +28,8 @@ class LossConfig(BaseModel):
         estimation, model, foot: w_est, w_model and w_foot.
         displacement, rotation, velocity: w_p, w_R and w_v inside the estimation loss.
         beta: where Smooth L1 turns from quadratic to linear, m/s and rad/s.
+        drift: weight of the drift loss (our extension; 0 switches it off), see `drift_loss`.
+        drift_beta: its own beta, m/s and rad/s.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -38,6 +40,8 @@ class LossConfig(BaseModel):
     rotation: Weight = 1.0
     velocity: Weight = 1.0
     beta: Annotated[float, Field(gt=0)] = 0.1
+    drift: Weight = 1.0
+    drift_beta: Annotated[float, Field(gt=0)] = 0.02
 
 
 class Targets(NamedTuple):
@@ -60,15 +64,27 @@ class Targets(NamedTuple):
 
 
 class LossTerms(NamedTuple):
-    """The total and its unweighted parts, scalars; ``displacement``, ``rotation`` and ``velocity`` make up ``estimation``."""
+    """The total and its parts, scalars.
+
+    Attributes:
+        total: weighted sum.
+        estimation: weighted sum of displacement, rotation and velocity.
+        model, foot: unweighted.
+        drift: weighted sum of drift_displacement and drift_rotation.
+        displacement, rotation, velocity, drift_displacement, drift_rotation: unweighted.
+        leg_attention: mean total attention on legs (no loss).
+    """
 
     total: Tensor
     estimation: Tensor
     model: Tensor
     foot: Tensor
+    drift: Tensor
     displacement: Tensor
     rotation: Tensor
     velocity: Tensor
+    drift_displacement: Tensor
+    drift_rotation: Tensor
     leg_attention: Tensor
 
 
@@ -80,7 +96,7 @@ def smooth_l1(error: Tensor, beta: float) -> Tensor:
 
 def masked_mean(values: Tensor, valid: Tensor) -> Tensor:
     """Mean of values (B, T) over the samples that count."""
-    return (values * valid).sum() / valid.sum().clamp(min=1)
+    return (values * valid).sum() / valid.sum().clamp(min=1e-9)
 
 
 def estimation_loss(motion: Tensor, targets: Targets, beta: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -132,14 +148,46 @@ def foot_loss(velocity: Tensor, attention: Tensor, contact_velocity: Tensor, val
     return masked_mean(loss, valid), masked_mean(total.detach().squeeze(-1), valid)
 
 
+def drift_loss(motion: Tensor, targets: Targets, beta: float) -> tuple[Tensor, Tensor]:
+    """Our extension: Smooth L1 of the *mean* error of the increments over a sequence, in units of dt.
+
+    Odometry adds increments up, so what counts is the error that does not average out. The gyroscope's white noise, which
+    nothing can predict, is larger than the bias and tilt errors that could be learnt, and hides them in a loss on single
+    samples; the mean over a sequence shows them.
+
+    Returns:
+        The loss of the displacements and of the rotations, means over the sequences that have valid samples.
+    """
+    error = (motion - targets.motion)[..., : ROTATION.stop] / targets.dt
+    count = targets.valid.sum(1, keepdim=True)
+    mean = (error * targets.valid.unsqueeze(-1)).sum(1) / count.clamp(min=1)
+    share = count.squeeze(1) / targets.valid.shape[1]
+    displacement = masked_mean(smooth_l1(mean[..., DISPLACEMENT], beta), share)
+    return displacement, masked_mean(smooth_l1(mean[..., ROTATION], beta), share)
+
+
 def total_loss(motion: Tensor, attention: Tensor, targets: Targets, config: LossConfig) -> LossTerms:
-    """Equation (8): ``w_est L_est + w_model L_model + w_foot L_foot``, with its parts."""
+    """Equation (8): ``w_est L_est + w_model L_model + w_foot L_foot``, plus our drift loss, with its parts."""
     displacement, rotation, velocity = estimation_loss(motion, targets, config.beta)
     estimation = config.displacement * displacement + config.rotation * rotation + config.velocity * velocity
     model = model_loss(motion, targets.previous_velocity, targets.dt, targets.valid, config.beta)
     foot, leg_attention = foot_loss(motion[..., VELOCITY], attention, targets.contact_velocity, targets.valid)
-    total = config.estimation * estimation + config.model * model + config.foot * foot
-    return LossTerms(total, estimation, model, foot, displacement, rotation, velocity, leg_attention)
+    drift_displacement, drift_rotation = drift_loss(motion, targets, config.drift_beta)
+    drift = config.displacement * drift_displacement + config.rotation * drift_rotation
+    total = config.estimation * estimation + config.model * model + config.foot * foot + config.drift * drift
+    return LossTerms(
+        total,
+        estimation,
+        model,
+        foot,
+        drift,
+        displacement,
+        rotation,
+        velocity,
+        drift_displacement,
+        drift_rotation,
+        leg_attention,
+    )
 
 
 def contact_point_velocity(

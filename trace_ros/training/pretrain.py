@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.optim.swa_utils import AveragedModel
 
 from trace_ros.errors import TraceError
 from trace_ros.estimator import observation as obs
@@ -238,10 +238,10 @@ class Pretraining:
         return wanted
 
     def _normalise(self) -> None:
-        residual = self.config.network.increments == "residual"
         chunks = [torch.from_numpy(self.replay.chunk(k).copy()) for k in range(self.replay.minimum_chunks)]
         rollouts = torch.cat(chunks)
-        self.network.set_normalisation(*measure_normalisation(rollouts, residual))
+        correction = self.config.tilt_correction_rate * self.config.feedback.tilt_spread
+        self.network.set_normalisation(*measure_normalisation(rollouts, self.config.network, correction))
         dt = rollouts[..., obs.DT]
         self.rate_hz = float(1 / dt[dt > 0].median())
         self._start_average()
@@ -250,7 +250,7 @@ class Pretraining:
     def _start_average(self) -> None:
         """The average starts from the weights and the normalisation as they are, hence only once both are known."""
         if self.config.optimiser.ema_decay > 0:
-            averaging = get_ema_multi_avg_fn(self.config.optimiser.ema_decay)
+            averaging = _moving_average(self.config.optimiser.ema_decay)
             self._averaged = AveragedModel(self.network, multi_avg_fn=averaging)
 
     def learning_rate(self) -> float:
@@ -268,7 +268,8 @@ class Pretraining:
         for group in self._optimiser.param_groups:
             group["lr"] = rate
         self._optimiser.zero_grad(set_to_none=True)
-        output = self.network.sequence(batch.segment.observations, batch.hidden)
+        rough = config.precision == "bfloat16"
+        output = self.network.sequence(batch.segment.observations, batch.hidden, rough)
         terms = total_loss(output.motion, output.attention, batch.segment.targets, config.loss)
         terms.total.backward()
         largest = config.optimiser.gradient_clip or math.inf
@@ -335,6 +336,16 @@ class Pretraining:
         self._normalised = True
 
 
+def _moving_average(decay: float) -> Callable[[tuple[Tensor, ...] | list[Tensor], Any, Tensor | int], None]:
+    """Exponential moving average whose memory grows with the run, so that it soon forgets the starting weights."""
+
+    def update(averaged: Any, current: Any, count: Tensor | int) -> None:
+        n = float(count)
+        torch._foreach_lerp_(averaged, current, 1 - min(decay, (1 + n) / (10 + n)))
+
+    return update
+
+
 def evaluate_network(network: TraceNetwork, rollouts: Tensor, config: TrainingConfig) -> dict[str, float]:
     """Held-out figures of a network: the losses with true feedback and noise, and the errors in closed loop.
 
@@ -365,7 +376,7 @@ def measure_training_rate(config: TrainingConfig, seconds: float = 10.0) -> floa
     steps, begun = 0, math.inf
     while time.perf_counter() - begun < seconds:
         segment = make_segment(rows, offsets, config.feedback, config.tilt_correction_rate, generator)
-        output = network.sequence(segment.observations, hidden)
+        output = network.sequence(segment.observations, hidden, config.precision == "bfloat16")
         optimiser.zero_grad(set_to_none=True)
         total_loss(output.motion, output.attention, segment.targets, config.loss).total.backward()
         optimiser.step()

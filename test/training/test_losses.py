@@ -1,0 +1,199 @@
+"""Each loss against values worked out by hand, and the tilt correction against the rotations it stands for."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.spatial.transform import Rotation
+
+from trace_ros.geometry import roll_pitch_yaw
+from trace_ros.training.losses import (
+    LossConfig,
+    Targets,
+    contact_point_velocity,
+    estimation_loss,
+    foot_loss,
+    masked_mean,
+    model_loss,
+    smooth_l1,
+    tilt_correction,
+    total_loss,
+)
+
+DT = 0.002
+
+
+def one_sample(motion: list[float], **changes: torch.Tensor) -> Targets:
+    """Targets of a single sample."""
+    values = {
+        "motion": torch.tensor([[motion]]),
+        "previous_velocity": torch.zeros(1, 1, 3),
+        "contact_velocity": torch.zeros(1, 1, 4, 3),
+        "dt": torch.full((1, 1, 1), DT),
+        "valid": torch.ones(1, 1),
+    }
+    return Targets(**{**values, **changes})
+
+
+def test_smooth_l1_is_quadratic_then_linear():
+    # |e| = 0.05 < 0.1: 0.5 * 0.05^2 / 0.1 = 0.0125; |e| = 0.3: 0.3 - 0.05 = 0.25; mean of three with a zero.
+    assert smooth_l1(torch.tensor([0.05, -0.3, 0.0]), 0.1).item() == pytest.approx((0.0125 + 0.25) / 3)
+
+
+def test_masked_mean_ignores_what_does_not_count():
+    values, valid = torch.tensor([[1.0, 5.0, 100.0]]), torch.tensor([[1.0, 1.0, 0.0]])
+    assert masked_mean(values, valid).item() == 3.0
+    assert masked_mean(values, torch.zeros(1, 3)).item() == 0.0
+
+
+def test_estimation_loss_by_hand():
+    # Displacement off by 0.0001 m in x: 0.05 m/s in units of dt, quadratic: 0.0125 / 3.
+    # Rotation off by 0.0006 rad about z: 0.3 rad/s, linear: 0.25 / 3. Velocity off by 0.02 m/s: 0.002 / 3.
+    prediction = torch.tensor([[[0.0001, 0, 0, 0, 0, 0.0006, 0, 0.02, 0]]])
+    displacement, rotation, velocity = estimation_loss(prediction, one_sample([0.0] * 9), beta=0.1)
+    assert displacement.item() == pytest.approx(0.0125 / 3, rel=1e-5)
+    assert rotation.item() == pytest.approx(0.25 / 3, rel=1e-5)
+    assert velocity.item() == pytest.approx(0.002 / 3, rel=1e-5)
+
+
+def test_model_loss_by_hand():
+    # A quarter turn about z takes v^ = (1, 0, 0) to (0, 1, 0); with v_{t-1} = (1, 0, 0) the trapezoid is (0.5, 0.5, 0).
+    # A displacement of dt (0.5, 0.45, 0) is off by 0.05 m/s in y: 0.0125 / 3.
+    motion = torch.tensor([[[0.5 * DT, 0.45 * DT, 0, 0, 0, math.pi / 2, 1, 0, 0]]])
+    loss = model_loss(motion, torch.tensor([[[1.0, 0, 0]]]), torch.full((1, 1, 1), DT), torch.ones(1, 1), 0.1)
+    assert loss.item() == pytest.approx(0.0125 / 3, rel=1e-4)
+
+
+def test_model_loss_pulls_on_all_three_outputs():
+    motion = torch.tensor([[[0.0, 0, 0, 0.1, 0.2, 0.3, 1, 0.5, 0.2]]], requires_grad=True)
+    model_loss(motion, torch.ones(1, 1, 3), torch.full((1, 1, 1), DT), torch.ones(1, 1), 0.1).backward()
+    assert motion.grad is not None
+    assert (motion.grad[0, 0, :3].abs() > 0).all() and (motion.grad[0, 0, 3:].abs() > 0).any()
+
+
+def test_foot_loss_by_hand():
+    # Leg attention 0.3, 0.1, 0, 0 and contact speeds |(1,0,0) + (-1,0,0)| = 0, |(1,0,0) + (2,4,0)| = 5:
+    # A = 0.4, loss = A (0.3/A * 0 + 0.1/A * 5) = 0.5.
+    attention = torch.tensor([[[0.4, 0.2, 0.3, 0.1, 0.0, 0.0]]])
+    contact = torch.zeros(1, 1, 4, 3)
+    contact[0, 0, 0] = torch.tensor([-1.0, 0, 0])
+    contact[0, 0, 1] = torch.tensor([2.0, 4, 0])
+    loss, total = foot_loss(torch.tensor([[[1.0, 0, 0]]]), attention, contact, torch.ones(1, 1))
+    assert loss.item() == pytest.approx(0.5, rel=1e-4)
+    assert total.item() == pytest.approx(0.4)
+
+
+def test_foot_loss_cannot_be_lowered_by_attending_less_to_legs():
+    """Scaling all leg weights moves the loss's value but, through the stop-gradient, gives no gradient."""
+    legs = torch.tensor([0.3, 0.1, 0.15, 0.05])
+    scale = torch.tensor(1.0, requires_grad=True)
+    attention = torch.cat((torch.tensor([0.2, 0.2]), legs * scale))[None, None]
+    contact = torch.randn(1, 1, 4, 3, generator=torch.Generator().manual_seed(0))
+    loss, _ = foot_loss(torch.zeros(1, 1, 3), attention, contact, torch.ones(1, 1))
+    (gradient,) = torch.autograd.grad(loss, scale)
+    assert loss.item() > 0.1
+    assert abs(gradient.item()) < 1e-5
+
+
+def test_foot_loss_moves_attention_to_the_foot_at_rest():
+    attention = torch.full((1, 1, 6), 1 / 6, requires_grad=True)
+    contact = torch.zeros(1, 1, 4, 3)
+    contact[0, 0, 2] = torch.tensor([0.0, 1.0, 0.0])
+    loss, _ = foot_loss(torch.zeros(1, 1, 3), attention, contact, torch.ones(1, 1))
+    loss.backward()
+    assert attention.grad is not None
+    assert attention.grad[0, 0, 4] > 0 > attention.grad[0, 0, 2]
+    assert torch.isfinite(attention.grad).all()
+
+
+def test_total_is_the_weighted_sum():
+    torch.manual_seed(0)
+    motion, attention = torch.randn(2, 5, 9) * DT, torch.softmax(torch.randn(2, 5, 6), -1)
+    targets = Targets(
+        torch.randn(2, 5, 9) * DT, torch.randn(2, 5, 3), torch.randn(2, 5, 4, 3), torch.full((2, 5, 1), DT), torch.ones(2, 5)
+    )
+    config = LossConfig(estimation=2, model=3, foot=5, displacement=7, rotation=11, velocity=13)
+    terms = total_loss(motion, attention, targets, config)
+    estimation = 7 * terms.displacement + 11 * terms.rotation + 13 * terms.velocity
+    torch.testing.assert_close(terms.total, 2 * estimation + 3 * terms.model + 5 * terms.foot)
+
+
+def test_padding_changes_nothing():
+    torch.manual_seed(0)
+    motion, attention = torch.randn(1, 6, 9) * DT, torch.softmax(torch.randn(1, 6, 6), -1)
+    targets = Targets(
+        torch.randn(1, 6, 9) * DT, torch.randn(1, 6, 3), torch.randn(1, 6, 4, 3), torch.full((1, 6, 1), DT), torch.ones(1, 6)
+    )
+    whole = total_loss(motion[:, :4], attention[:, :4], Targets(*(part[:, :4] for part in targets)), LossConfig())
+    valid = torch.tensor([[1.0, 1, 1, 1, 0, 0]])
+    padded = total_loss(motion, attention, targets._replace(valid=valid), LossConfig())
+    for one, two in zip(whole, padded, strict=True):
+        torch.testing.assert_close(one, two)
+
+
+def test_contact_velocity_by_hand():
+    # One leg: foot 0.3 m below the body, body pitching at 2 rad/s: omega x p = (2 * -0.3, 0, 0) = (-0.6, 0, 0).
+    # A joint about y moves the foot by J_v = (-0.2, 0, 0) a radian; at 1 rad/s: (-0.2, 0, 0).
+    # The foot link turns at 3 rad/s about y; the contact is 0.02 m below its centre: (3 * -0.02, 0, 0) = (-0.06, 0, 0).
+    position, linear, angular = np.zeros((1, 4, 3)), np.zeros((1, 4, 3, 3)), np.zeros((1, 4, 3, 3))
+    position[0, 0] = 0, 0, -0.3
+    linear[0, 0, :, 1] = -0.2, 0, 0
+    angular[0, 0, :, 1] = 0, 1, 0
+    speed, normal = np.zeros((1, 12)), np.zeros((1, 4, 3))
+    speed[0, 1] = 1.0
+    normal[0, 0] = 0, 0, 2.0  # any length
+    omega = np.array([[0.0, 2.0, 0.0]])
+    contact = contact_point_velocity(omega, speed, position, linear, angular, normal, 0.02)
+    np.testing.assert_allclose(contact[0, 0], (-0.86, 0, 0), atol=1e-12)
+    swing = contact_point_velocity(omega, speed, position, linear, angular, 0 * normal, 0.02)
+    np.testing.assert_allclose(swing[0, 0], (-0.8, 0, 0), atol=1e-12)
+
+
+def test_a_wheel_that_rolls_has_a_contact_point_at_rest():
+    """The body moves at v above a foot that rolls without slip: v and the contact's own motion cancel."""
+    radius, rate = 0.022, 1.5
+    # The body stands still relative to the foot's centre but for the rolling: the foot turns about y at `rate` and its
+    # centre moves at rate * radius along x, which is the body's velocity too when no joint moves.
+    position, zero = np.zeros((1, 4, 3)), np.zeros((1, 4, 3, 3))
+    angular = zero.copy()
+    angular[0, 0, :, 2] = 0, 1, 0
+    speed, normal = np.zeros((1, 12)), np.zeros((1, 4, 3))
+    speed[0, 2], normal[0, 0] = rate, (0, 0, 1)
+    contact = contact_point_velocity(np.zeros((1, 3)), speed, position, zero, angular, normal, radius)
+    np.testing.assert_allclose(contact[0, 0] + (rate * radius, 0, 0), 0, atol=1e-12)
+
+
+angle = st.floats(-1.2, 1.2)
+offset = st.floats(-0.05, 0.05)
+
+
+@settings(deadline=None, max_examples=50)
+@given(angle, angle, st.floats(-3, 3), offset, offset)
+def test_tilt_correction_is_the_rotation_that_removes_the_offset(roll, pitch, yaw, d_roll, d_pitch):
+    true = Rotation.from_euler("xyz", (roll, pitch, yaw))
+    estimate = Rotation.from_euler("xyz", (roll + d_roll, pitch + d_pitch, yaw))
+    exact = (estimate.inv() * true).as_rotvec()
+    ours = tilt_correction(torch.tensor([roll, pitch], dtype=torch.float64), torch.tensor([d_roll, d_pitch]).double())
+    np.testing.assert_allclose(ours.numpy(), exact, atol=2 * (d_roll**2 + d_pitch**2) + 1e-12)
+
+
+def test_following_the_target_makes_the_offset_decay_with_the_stated_rate():
+    rate, dt, seconds = 0.5, 0.002, 2.0
+    rng = np.random.default_rng(0)
+    true = Rotation.from_euler("xyz", (0.3, -0.2, 0.5))
+    estimate = Rotation.from_euler("xyz", (0.3 + 0.02, -0.2 - 0.015, 0.5))
+    for _ in range(int(seconds / dt)):
+        tilt = torch.tensor(roll_pitch_yaw(true.as_quat())[:2])
+        off = torch.tensor(roll_pitch_yaw(estimate.as_quat())[:2]) - tilt
+        turn = rng.normal(0, 1.0, 3) * dt
+        estimate = estimate * Rotation.from_rotvec(turn + rate * dt * tilt_correction(tilt, off).numpy())
+        true = true * Rotation.from_rotvec(turn)
+    left = roll_pitch_yaw(estimate.as_quat()) - roll_pitch_yaw(true.as_quat())
+    start = math.hypot(0.02, 0.015)
+    assert np.linalg.norm(left[:2]) == pytest.approx(start * math.exp(-rate * seconds), rel=0.1)
+    assert abs(left[2]) < 0.2 * start  # the heading is nobody's business here
