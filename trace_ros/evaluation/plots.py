@@ -69,7 +69,7 @@ def plot_velocity(path: Path, evaluation: Evaluation, settings: ReportSettings |
         time = seconds(evaluation.trajectory.stamp_ns, origin)
         rows[row].plot(time, evaluation.trajectory.velocity[:, row], color=ESTIMATE_COLOUR, lw=0.8, label="estimate")
         _dress(rows[row], "", f"v{axis} (m/s)")
-    rows[0].legend(loc="upper right", ncols=2, frameon=False)
+    rows[0].legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False)
     rows[2].set_xlabel("time (s)")
     _save(figure, path)
 
