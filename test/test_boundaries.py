@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-ROS = ("rclpy", "tf2_ros", "tf2_msgs", "sensor_msgs", "nav_msgs", "geometry_msgs", "std_msgs", "std_srvs", "launch",
-       "launch_ros", "diagnostic_msgs", "lifecycle_msgs", "rosgraph_msgs", "builtin_interfaces", "rcl_interfaces")  # fmt: skip
+ROS = (
+    *("rclpy", "tf2_ros", "tf2_msgs", "sensor_msgs", "nav_msgs", "geometry_msgs", "std_msgs", "std_srvs", "launch"),
+    *("launch_ros", "diagnostic_msgs", "lifecycle_msgs", "rosgraph_msgs", "builtin_interfaces", "rcl_interfaces"),
+)
 SIMULATORS = ("mujoco", "pybullet", "raisimpy")
 
 PROGRAM = """
@@ -51,7 +53,9 @@ def test_nothing_outside_the_backends_needs_a_simulator():
     assert result.returncode == 0, result.stderr
 
 
-@pytest.mark.parametrize(("module", "blocked"), [("trace_ros.nodes.spin", ROS), ("trace_ros.sim.mujoco_backend", SIMULATORS)])
+@pytest.mark.parametrize(
+    ("module", "blocked"), [("trace_ros.nodes.spin", ROS), ("trace_ros.sim.mujoco_backend", SIMULATORS)]
+)
 def test_the_block_itself_works(module, blocked):
     result = import_all([module], blocked)
     assert result.returncode != 0

@@ -96,7 +96,9 @@ def test_a_log_comes_back_from_its_file_as_it_was(tmp_path, without):
     if "joint_torque" in without:
         changes["torque_source"] = "none"
     rng = np.random.default_rng(1)
-    original = log(reference=trajectory(), contact=rng.random((40, 4)) > 0.5, foot_force=rng.normal(size=(40, 4, 3)), **changes)
+    original = log(
+        reference=trajectory(), contact=rng.random((40, 4)) > 0.5, foot_force=rng.normal(size=(40, 4, 3)), **changes
+    )
     original.save(tmp_path / "sub" / "log.npz")
     copy = SensorLog.load(tmp_path / "sub" / "log.npz")
     for name in ("stamp_ns", "angular_velocity", "joint_velocity", "joint_torque", "contact", "foot_force"):

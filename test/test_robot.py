@@ -106,7 +106,10 @@ def test_unknown_robot_lists_the_known_ones():
         (lambda d: d["legs"]["FL"].update(joints=["a", "b"]), "legs.FL.joints"),
         (lambda d: d["legs"]["FL"].update(foot_link="FR_foot"), "named more than once: FR_foot"),
         (lambda d: d["legs"]["FL"].update(foot_link="toe"), "links toe are missing"),
-        (lambda d: d["legs"]["RL"]["joints"].__setitem__(0, "RL_abad"), "joints RL_abad are missing; it has FL_calf_joint"),
+        (
+            lambda d: d["legs"]["RL"]["joints"].__setitem__(0, "RL_abad"),
+            "joints RL_abad are missing; it has FL_calf_joint",
+        ),
         (lambda d: d["legs"]["FL"]["joints"].reverse(), "moves by .*expected"),
         (lambda d: d.update(base_link="torso"), "links torso are missing"),
         (lambda d: d.update(urdf="none.urdf"), "none.urdf: cannot be read"),
@@ -124,7 +127,10 @@ def test_a_wrong_yaml_is_refused_by_name(robot_files, change, message):
         (lambda text: text[:200], "not valid XML"),
         (lambda text: text.replace('xyz="0 0 -0.213"/><axis', 'xyz="0 0"/><axis', 1), "expected three finite numbers"),
         (lambda text: text.replace('<axis xyz="0 1 0"/>', '<axis xyz="0 0 0"/>', 1), "zero axis"),
-        (lambda text: text.replace('name="FL_hip_joint" type="revolute"', 'name="FL_hip_joint" type="prismatic"'), "prismatic"),
+        (
+            lambda text: text.replace('name="FL_hip_joint" type="revolute"', 'name="FL_hip_joint" type="prismatic"'),
+            "prismatic",
+        ),
     ],
 )
 def test_a_wrong_urdf_is_refused_by_name(robot_files, change, message):
@@ -133,7 +139,9 @@ def test_a_wrong_urdf_is_refused_by_name(robot_files, change, message):
     assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize(("content", "message"), [("[1, 2]", "expected keys"), ("a: [", "not valid YAML"), ("", "expected keys")])
+@pytest.mark.parametrize(
+    ("content", "message"), [("[1, 2]", "expected keys"), ("a: [", "not valid YAML"), ("", "expected keys")]
+)
 def test_a_file_that_is_no_description_is_refused(tmp_path, content, message):
     path = tmp_path / "robot.yaml"
     path.write_text(content)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The whole product once: a simulated Go2 walks a course, its bag is played to the node over ROS topics, and a report tells.
+"""The whole product once: a simulated Go2 walks a course, its bag is played to the node, and a report tells.
 
     make demo            (or: .venv/bin/python tools/demo.py --output out/demo)
 
-The simulator writes a rosbag2; `replay` publishes it at the rate it was recorded; the lifecycle node `estimator` runs in its
-own process and knows nothing of the simulation; `recorder` writes what it published. Everything that is scored was
-received over DDS.
+The simulator writes a rosbag2; `replay` publishes it at the rate it was recorded; the lifecycle node `estimator` runs
+in its own process and knows nothing of the simulation; `recorder` writes what it published. Everything that is scored
+was received over DDS.
 """
 
 from __future__ import annotations
@@ -145,7 +145,10 @@ def show(result: dict[str, Any], output: Path) -> None:
         ("ATE orientation", f"{result['ate_orientation_rad']:.4f} rad"),
         ("ATE velocity", f"{result['ate_velocity_mps']:.3f} m/s"),
         ("RE 10 s position, mean / P90", f"{relative['mean']:.3f} / {relative['p90']:.3f} m"),
-        ("IMU / odometry / TF messages", f"{result['imu_messages']} / {result['odom_messages']} / {result['tf_messages']}"),
+        (
+            "IMU / odometry / TF messages",
+            f"{result['imu_messages']} / {result['odom_messages']} / {result['tf_messages']}",
+        ),
         ("IMU stamp to odometry received, p50 / p99", "{p50:.2f} / {p99:.2f} ms".format(**result["latency_ms"])),
     )
     for row in rows:

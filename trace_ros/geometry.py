@@ -90,6 +90,6 @@ def roll_pitch_yaw(orientation: FloatArray) -> FloatArray:
 
 
 def tilt_from_gravity(specific_force: FloatArray) -> FloatArray:
-    """Roll and pitch (rad) of a body at rest from the specific force it measures (+g on z when level). ``(..., 3) -> (..., 2)``."""
+    """Roll and pitch (rad) of a body at rest from its specific force (+g on z when level). ``(..., 3) -> (..., 2)``."""
     x, y, z = np.moveaxis(np.asarray(specific_force, dtype=float), -1, 0)
     return np.stack((np.arctan2(y, z), np.arctan2(-x, np.hypot(y, z))), axis=-1)

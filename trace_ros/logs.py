@@ -1,4 +1,4 @@
-"""The two data types that everything exchanges: what the sensors said (`SensorLog`) and where the robot was (`Trajectory`).
+"""What everything exchanges: what the sensors said (`SensorLog`) and where the robot was (`Trajectory`).
 
 SI units. Body frame x forward, y left, z up. Quaternions x, y, z, w, body to world. Time is int64 nanoseconds.
 Leg order FL, FR, RL, RR; joint order hip, thigh, calf.
@@ -25,7 +25,7 @@ JOINTS = 12
 LEGS = 4
 
 TorqueSource = Literal["commanded_effort", "pd_target", "measured_effort", "none"]
-"""Where ``joint_torque`` comes from; the estimator wants the target torque, measured effort is the declared fallback."""
+"""What ``joint_torque`` is; the estimator wants the target torque, measured effort is the declared fallback."""
 
 
 def _check_array(owner: str, name: str, value: Any, shape: tuple[int, ...], dtype: type = np.float64) -> Any:
@@ -38,13 +38,15 @@ def _check_array(owner: str, name: str, value: Any, shape: tuple[int, ...], dtyp
 def _check_stamps(owner: str, stamp_ns: Any) -> IntArray:
     stamps = np.ascontiguousarray(stamp_ns)
     if stamps.ndim != 1 or (stamps.size and not np.issubdtype(stamps.dtype, np.integer)):
-        raise TraceError(f"{owner}: stamp_ns must be one row of integers (nanoseconds), got {stamps.dtype} {stamps.shape}")
+        raise TraceError(
+            f"{owner}: stamp_ns must be one row of integers (nanoseconds), got {stamps.dtype} {stamps.shape}"
+        )
     stamps = stamps.astype(np.int64)
     steps = np.diff(stamps)
     if (steps <= 0).any():
         index = int(np.argmax(steps <= 0)) + 1
         raise TraceError(
-            f"{owner}: stamps must strictly increase, but sample {index} is {int(steps[index - 1])} ns after its predecessor"
+            f"{owner}: stamps must strictly increase, but sample {index} comes {int(steps[index - 1])} ns after the last"
         )
     return stamps
 
@@ -75,7 +77,9 @@ class Trajectory:
         orientation = _check_array("trajectory", "orientation", self.orientation, (n, 4))
         norm = np.linalg.norm(orientation, axis=1, keepdims=True)
         if n and not (norm > 1e-6).all():
-            raise TraceError(f"trajectory: orientation {int(np.argmin(norm))} is not a quaternion (norm {norm.min():.3g})")
+            raise TraceError(
+                f"trajectory: orientation {int(np.argmin(norm))} is not a quaternion (norm {norm.min():.3g})"
+            )
         object.__setattr__(self, "stamp_ns", stamps)
         object.__setattr__(self, "orientation", orientation / norm if n else orientation)
         for name in ("position", "velocity"):
@@ -177,8 +181,8 @@ class SensorLog:
         robot: name of the robot description this log belongs to.
         reference: ground truth, any rate, or None.
         contact: (N, 4) bool, simulated logs only.
-        contact_normal: (N, 4, 3) body frame, pointing from the ground to the foot; zero without contact. Simulated only.
-        foot_force: (N, 4, 3) N, ground on foot, body frame. Simulated only.
+        contact_normal: (N, 4, 3) body frame, from the ground to the foot; zero without contact. Simulated logs only.
+        foot_force: (N, 4, 3) N, ground on foot, body frame. Simulated logs only.
     """
 
     stamp_ns: IntArray
@@ -211,7 +215,9 @@ class SensorLog:
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, _check_array("sensor log", name, getattr(self, name), shape))
         if self.contact is not None:
-            object.__setattr__(self, "contact", _check_array("sensor log", "contact", self.contact, (n, LEGS), np.bool_))
+            object.__setattr__(
+                self, "contact", _check_array("sensor log", "contact", self.contact, (n, LEGS), np.bool_)
+            )
         if self.torque_source not in get_args(TorqueSource):
             raise TraceError(f"sensor log: torque_source {self.torque_source!r} is none of {get_args(TorqueSource)}")
         if (self.torque_source == "none") != (self.joint_torque is None):
@@ -249,11 +255,8 @@ class SensorLog:
 
     def select(self, index: slice | NDArray[Any]) -> SensorLog:
         """The samples at a slice, a boolean mask or an index array; the reference is kept whole."""
-        changed = {
-            f.name: value[index]
-            for f in fields(self)
-            if isinstance(value := getattr(self, f.name), np.ndarray)
-        }
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        changed: dict[str, Any] = {name: v[index] for name, v in values.items() if isinstance(v, np.ndarray)}
         return replace(self, **changed)
 
     def save(self, path: Path) -> None:
@@ -289,7 +292,9 @@ class SensorLog:
             raise TraceError(f"{path}: unknown arrays {', '.join(unknown)}: not a sensor log written by this package")
         needed = {"stamp_ns", "angular_velocity", "linear_acceleration", "joint_position"}
         if missing := sorted(needed - set(arrays)):
-            raise TraceError(f"{path}: arrays {', '.join(missing)} are missing: not a sensor log written by this package")
+            raise TraceError(
+                f"{path}: arrays {', '.join(missing)} are missing: not a sensor log written by this package"
+            )
         values: dict[str, Any] = {
             name: str(value) if value.dtype.kind == "U" else value for name, value in arrays.items() if name in own
         }

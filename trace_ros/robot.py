@@ -137,7 +137,9 @@ class RobotDescription(BaseModel):
             path = config_directory() / "robots" / f"{robot}.yaml"
             if not path.is_file():
                 known = ", ".join(available_robots()) or "none"
-                raise TraceError(f"unknown robot {str(robot)!r}: known are {known}; or give the path of a robot's YAML file")
+                raise TraceError(
+                    f"unknown robot {str(robot)!r}: known are {known}; or give the path of a robot's YAML file"
+                )
         try:
             data = yaml.safe_load(path.read_text(encoding="utf-8"))
         except OSError as error:
@@ -228,7 +230,9 @@ class LegKinematics:
         """(12,) rad."""
 
     @classmethod
-    def from_urdf(cls, urdf: Path, base_link: str, joint_names: Sequence[str], foot_links: Sequence[str]) -> LegKinematics:
+    def from_urdf(
+        cls, urdf: Path, base_link: str, joint_names: Sequence[str], foot_links: Sequence[str]
+    ) -> LegKinematics:
         """Read the four chains from ``base_link`` to each foot link.
 
         Raises:

@@ -113,7 +113,10 @@ def test_it_is_the_network_in_closed_loop(estimator, network):
         np.testing.assert_allclose(run.trajectory.velocity[at], motion[6:], atol=1e-5)
         np.testing.assert_allclose(run.attention[at], output.attention[0, -1].numpy(), atol=1e-5)
         np.testing.assert_allclose(run.trajectory.position[at], position, atol=1e-5)
-        assert np.linalg.norm(so3_log((rotation.inv() * Rotation.from_quat(run.trajectory.orientation[at])).as_matrix())) < 1e-5
+        assert (
+            np.linalg.norm(so3_log((rotation.inv() * Rotation.from_quat(run.trajectory.orientation[at])).as_matrix()))
+            < 1e-5
+        )
 
 
 def test_a_reset_run_equals_a_fresh_one_bit_for_bit(estimator, robot):
@@ -196,7 +199,7 @@ def test_stamps_must_increase(estimator):
 
 
 def test_a_log_shorter_than_the_window_is_refused(estimator):
-    with pytest.raises(TraceError, match="29 samples.*at least 30"):
+    with pytest.raises(TraceError, match=r"29 samples.*at least 30"):
         run_estimator(estimator, moving_log(29))
 
 

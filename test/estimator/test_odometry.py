@@ -63,9 +63,7 @@ def test_position_and_heading_grow_while_tilt_stays_bounded():
 
 def test_heading_uncertainty_turns_into_sideways_uncertainty():
     """After d metres straight ahead with a heading error of sigma, the body is off by sigma * d to the side."""
-    model = ErrorModel(
-        position_per_sqrt_metre=1e-9, position_per_sqrt_second=1e-9, yaw_per_sqrt_second=1e-9, tilt=1e-9
-    )
+    model = ErrorModel(position_per_sqrt_metre=1e-9, position_per_sqrt_second=1e-9, yaw_per_sqrt_second=1e-9, tilt=1e-9)
     pose = PoseIntegrator(model)
     pose.covariance[5, 5] = 0.01**2
     for _ in range(1000):
@@ -83,7 +81,12 @@ def test_widen_adds_variance_to_the_position_alone():
 
 @pytest.mark.parametrize(
     ("position", "orientation"),
-    [((0, 0, 0), (0, 0, 0, 0)), ((np.nan, 0, 0), (0, 0, 0, 1)), ((0, 0, 0), (0, np.inf, 0, 1)), ((0, np.inf, 0), (0, 0, 0, 1))],
+    [
+        ((0, 0, 0), (0, 0, 0, 0)),
+        ((np.nan, 0, 0), (0, 0, 0, 1)),
+        ((0, 0, 0), (0, np.inf, 0, 1)),
+        ((0, np.inf, 0), (0, 0, 0, 1)),
+    ],
 )
 def test_what_is_no_pose_is_refused_and_changes_nothing(position, orientation):
     pose = PoseIntegrator()

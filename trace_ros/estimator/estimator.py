@@ -24,7 +24,7 @@ MAX_GAP_S = 0.1
 """After a longer silence (s) the network's window no longer describes the present, and is filled anew."""
 
 _VELOCITY_CUTOFF_HZ = 50.0
-"""Low-pass on joint velocity that has to be differentiated from positions; about the bandwidth of a motor driver's own."""
+"""Low-pass on joint velocity that is differentiated from positions; about the bandwidth of a motor driver's own."""
 
 _NO_MOTION = ((0.0, 0.0, 0.0), (0.0, 0.0, 0.0), (0.0, 0.0, 0.0))
 
@@ -80,7 +80,7 @@ class TraceEstimator:
         self._window = obs.ObservationWindow()
         self._stationary = StationaryDetector(robot.stationary)
         self._pose = PoseIntegrator(model.card.error_model)
-        # What training saw on average: the network's input for it is then zero, the least that an absent torque can say.
+        # What training saw on average: the network's input for it is then zero, the least that it can say.
         self._absent_torque = model.weights["observation_mean"][obs.JOINT_TORQUE].numpy()
         # The network reads the observation through this tensor; both share one buffer, so a step copies nothing.
         self._observation = np.zeros(obs.OBSERVATION_SIZE, dtype=np.float32)

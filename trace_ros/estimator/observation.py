@@ -28,7 +28,7 @@ VELOCITY_XY = slice(44, 46)
 DT = slice(46, 47)
 """Time since the previous sample, s."""
 
-QUERY_CHANNELS: tuple[int, ...] = (*range(0, 6), *range(42, 47))
+QUERY_CHANNELS: tuple[int, ...] = (*range(6), *range(42, 47))
 """The 11 channels of the query network: gyro, accel, roll, pitch, vx, vy, dt."""
 
 

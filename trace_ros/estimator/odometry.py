@@ -22,7 +22,7 @@ class ErrorModel(BaseModel):
 
     Attributes:
         position_per_sqrt_metre: growth of the position error with distance travelled, m/sqrt(m), each axis.
-        position_per_sqrt_second: growth of the position error with time, m/sqrt(s), each axis; not while standing still.
+        position_per_sqrt_second: growth of the position error with time, m/sqrt(s), each axis; not in standing.
         yaw_per_sqrt_second: growth of the heading error, rad/sqrt(s); not while standing still.
         tilt: stationary error of roll and pitch, rad; they are observable through gravity, so the error stays bounded.
         tilt_time_constant: s; how fast an error of roll and pitch is forgotten.
@@ -43,8 +43,8 @@ class ErrorModel(BaseModel):
 class PoseIntegrator:
     """Composes displacement and rotation increments into a pose, and carries its covariance.
 
-    The covariance belongs to the error ``(dp, dtheta)`` in the fixed frame, in the order x, y, z, rotation about X, Y, Z
-    (REP-103). A heading error turns all later displacement, hence the first-order propagation
+    The covariance belongs to the error ``(dp, dtheta)`` in the fixed frame, in the order of REP-103: x, y, z, rotation
+    about X, Y, Z. A heading error turns all later displacement, hence the first-order propagation
     ``dp' = dp - [R displacement]x dtheta``.
     """
 
@@ -63,9 +63,7 @@ class PoseIntegrator:
         """(6, 6), body frame: linear x, y, z, angular x, y, z."""
         self.set_pose((0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 1.0))
 
-    def set_pose(
-        self, position: tuple[float, float, float], orientation: tuple[float, float, float, float]
-    ) -> None:
+    def set_pose(self, position: tuple[float, float, float], orientation: tuple[float, float, float, float]) -> None:
         """Put the body at a position (m) and orientation (quaternion x, y, z, w, any norm but zero).
 
         Raises:

@@ -53,7 +53,9 @@ def run_estimator(
         TraceError: the log is too short, or too full of gaps, to fill the window once.
     """
     if len(log) < WINDOW:
-        raise TraceError(f"the log has {len(log)} samples; the estimator needs at least {WINDOW} for its first estimate")
+        raise TraceError(
+            f"the log has {len(log)} samples; the estimator needs at least {WINDOW} for its first estimate"
+        )
     estimator.reset()
     if initial_pose is not None:
         estimator.set_pose(*initial_pose)
