@@ -46,7 +46,7 @@ def _check_stamps(owner: str, stamp_ns: Any) -> IntArray:
     if (steps <= 0).any():
         index = int(np.argmax(steps <= 0)) + 1
         raise TraceError(
-            f"{owner}: stamps must strictly increase, but sample {index} comes {int(steps[index - 1])} ns after the last"
+            f"{owner}: stamps must strictly increase, but sample {index} is {int(steps[index - 1])} ns after the last"
         )
     return stamps
 
