@@ -80,11 +80,11 @@ def demonstrate(arguments: argparse.Namespace) -> None:
     output.mkdir(parents=True, exist_ok=True)
 
     course = Course.load(arguments.course)
-    say(f"1/4 simulating the course {course.name!r} ({course.duration_s:g} s)")
+    say(f"1/4 simulating the course {course.name!r} ({course.duration:g} s)")
     with progress_bar() as progress:
-        task = progress.add_task("simulating", total=round(course.duration_s))
+        task = progress.add_task("simulating", total=100)
         rollout = simulate_course(
-            course, robot, arguments.seed, progress=lambda seconds: progress.update(task, completed=round(seconds))
+            course, robot, arguments.seed, progress=lambda part: progress.update(task, completed=round(100 * part))
         )
     write_bag(bag, rollout.measured, robot)
 
