@@ -1,10 +1,12 @@
 """From serialised messages to arrays: one class per message type that this package reads.
 
-Each collects the messages of one topic and returns columns, with the faulty rows dropped and counted.
+Each takes the messages of one topic, one by one, and returns columns, with the faulty rows dropped and counted. Values
+are gathered in flat buffers of doubles, so that an hour of a robot fits in memory.
 """
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -16,7 +18,7 @@ from numpy.typing import NDArray
 from trace_ros.bags.storage import typestore
 from trace_ros.bags.topics import IMU_TYPE, JOINT_STATE_TYPE, ODOMETRY_TYPE
 from trace_ros.errors import TraceError
-from trace_ros.logs import FloatArray, IntArray
+from trace_ros.logs import IntArray
 
 RawMessages = Iterable[tuple[int, bytes]]
 """Time of recording (ns) and CDR bytes."""
@@ -51,13 +53,13 @@ def read_imu(topic: str, messages: RawMessages) -> Columns:
     Raises:
         TraceError: a message cannot be decoded, or declares one of the two as not reported (covariance -1, REP-145).
     """
-    stamps, rows = _Stamps(topic), []
+    stamps, rows = _Stamps(topic), array("d")
     decode = typestore().deserialize_cdr
     for number, (recorded, raw) in enumerate(messages):
         message: Any = _decode(decode, raw, IMU_TYPE, topic, number)
         stamps.add(message.header.stamp, recorded)
         w, a = message.angular_velocity, message.linear_acceleration
-        rows.append((w.x, w.y, w.z, a.x, a.y, a.z))
+        rows.extend((w.x, w.y, w.z, a.x, a.y, a.z))
         if number == 0:
             for name in ("angular_velocity", "linear_acceleration"):
                 if getattr(message, f"{name}_covariance")[0] == -1:
@@ -79,7 +81,7 @@ def read_joint_states(topic: str, messages: RawMessages, joint_names: tuple[str,
     """
     stamps = _Stamps(topic)
     decode = typestore().deserialize_cdr
-    columns: dict[str, list[FloatArray]] = {"position": [], "velocity": [], "effort": []}
+    columns = {"position": array("d"), "velocity": array("d"), "effort": array("d")}
     absent = np.full(len(joint_names), np.nan)
     names: list[str] = []
     index = np.empty(0, dtype=int)
@@ -95,18 +97,19 @@ def read_joint_states(topic: str, messages: RawMessages, joint_names: tuple[str,
                 raise TraceError(
                     f"topic {topic}, message {number}: {values.size} values of {column} for {len(names)} joint names"
                 )
-            rows.append(values[index] if values.size else absent)
+            rows.frombytes((values[index] if values.size else absent).tobytes())
     shape = (-1, len(joint_names))
     tables: dict[str, NDArray[Any] | None] = {name: np.array(rows).reshape(shape) for name, rows in columns.items()}
-    usable = np.ones(len(columns["position"]), dtype=bool)
+    stamp_ns = stamps.array()
+    usable = np.ones(stamp_ns.size, dtype=bool)
     for name, table in tables.items():
         assert table is not None
         finite = np.isfinite(table).all(axis=1)
-        if name != "position" and finite.mean() < 0.5:
+        if name != "position" and finite.size and finite.mean() < 0.5:
             tables[name] = None
         else:
             usable &= finite
-    return _drop_rows(topic, Columns(stamps.array(), tables, stamps.notes), usable, "not finite or not complete")
+    return _drop_rows(topic, Columns(stamp_ns, tables, stamps.notes), usable, "not finite or not complete")
 
 
 def read_odometry_messages(topic: str, messages: RawMessages) -> Columns:
@@ -118,7 +121,7 @@ def read_odometry_messages(topic: str, messages: RawMessages) -> Columns:
     Raises:
         TraceError: a message cannot be decoded.
     """
-    stamps, rows, covariances = _Stamps(topic), [], []
+    stamps, rows, covariances = _Stamps(topic), array("d"), array("d")
     decode = typestore().deserialize_cdr
     angular_known = True
     for number, (recorded, raw) in enumerate(messages):
@@ -126,8 +129,8 @@ def read_odometry_messages(topic: str, messages: RawMessages) -> Columns:
         stamps.add(message.header.stamp, recorded)
         p, q = message.pose.pose.position, message.pose.pose.orientation
         v, w = message.twist.twist.linear, message.twist.twist.angular
-        rows.append((p.x, p.y, p.z, q.x, q.y, q.z, q.w, v.x, v.y, v.z, w.x, w.y, w.z))
-        covariances.append(message.pose.covariance)
+        rows.extend((p.x, p.y, p.z, q.x, q.y, q.z, q.w, v.x, v.y, v.z, w.x, w.y, w.z))
+        covariances.frombytes(message.pose.covariance.tobytes())
         angular_known &= message.twist.covariance[21] != -1
     table = np.array(rows, dtype=float).reshape(-1, 13)
     covariance = np.array(covariances, dtype=float).reshape(-1, 6, 6)
@@ -172,8 +175,8 @@ class _Stamps:
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
-        self._sent: list[int] = []
-        self._recorded: list[int] = []
+        self._sent = array("q")
+        self._recorded = array("q")
         self.notes: list[str] = []
 
     def add(self, stamp: Any, recorded: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -115,28 +116,33 @@ def read_bag_with_report(
             bag.types, topics.joint_states, JOINT_STATE_TYPE, where, by_type="joint_states" not in given
         )
         reference_topic = _reference_topic(bag, topics, where)
-        raw: dict[str, list[tuple[int, bytes]]] = {imu_topic: [], joint_topic: []}
-        if reference_topic is not None:
-            raw[reference_topic] = []
-        for connection, recorded, data in bag.messages(*raw):
-            raw[connection.topic].append((recorded, data))
+        report = BagReport(imu_topic, joint_topic, reference_topic)
+        counts = {topic: 0 for topic in (imu_topic, joint_topic, reference_topic) if topic is not None}
+
+        def messages(topic: str) -> Iterator[tuple[int, bytes]]:
+            for _, recorded, data in bag.messages(topic):
+                counts[topic] += 1
+                yield recorded, data
+
+        try:
+            imu = _ordered(imu_topic, read_imu(imu_topic, messages(imu_topic)), report)
+            joints = _ordered(
+                joint_topic, read_joint_states(joint_topic, messages(joint_topic), robot.joint_names), report
+            )
+            for topic in (imu_topic, joint_topic):
+                if not counts[topic]:
+                    raise TraceError(f"the bag is empty: no messages on {topic}")
+            reference = None
+            if reference_topic is not None:
+                columns = read_odometry_messages(reference_topic, messages(reference_topic))
+                columns = _ordered(reference_topic, columns, report)
+                reference = _trajectory(reference_topic, columns, report.notes)
+                report.reference_messages = counts[reference_topic]
+            report.imu_messages, report.joint_messages = counts[imu_topic], counts[joint_topic]
+            log = _merge(imu, joints, reference, robot, _torque_source(bag.custom_data, settings), settings, report)
+        except TraceError as error:
+            raise error if str(error).startswith(where) else TraceError(f"{where}: {error}") from error
         custom = bag.custom_data
-    for topic in (imu_topic, joint_topic):
-        if not raw[topic]:
-            raise TraceError(f"{where}: the bag is empty: no messages on {topic}")
-    report = BagReport(imu_topic, joint_topic, reference_topic)
-    report.imu_messages, report.joint_messages = len(raw[imu_topic]), len(raw[joint_topic])
-    try:
-        imu = _ordered(imu_topic, read_imu(imu_topic, raw[imu_topic]), report)
-        joints = _ordered(joint_topic, read_joint_states(joint_topic, raw[joint_topic], robot.joint_names), report)
-        reference = None
-        if reference_topic is not None:
-            report.reference_messages = len(raw[reference_topic])
-            columns = _ordered(reference_topic, read_odometry_messages(reference_topic, raw[reference_topic]), report)
-            reference = _trajectory(reference_topic, columns, report.notes)
-        log = _merge(imu, joints, reference, robot, _torque_source(custom, settings), settings, report)
-    except TraceError as error:
-        raise TraceError(f"{where}: {error}") from error
     if (recorded_for := custom.get(ROBOT_KEY, robot.name)) != robot.name:
         report.notes.append(f"the bag was recorded for robot {recorded_for!r} and read for {robot.name!r}")
     return log, report
@@ -156,8 +162,8 @@ def read_odometry(path: Path, topic: str, reference: str | None = None) -> Traje
     """
     with open_bag(path) as bag:
         name = require_topic(bag.types, topic, ODOMETRY_TYPE, str(path), by_type=False, never=reference)
-        raw = [(recorded, data) for _, recorded, data in bag.messages(name)]
-    columns, _, _ = keep_increasing(name, read_odometry_messages(name, raw))
+        raw = ((recorded, data) for _, recorded, data in bag.messages(name))
+        columns, _, _ = keep_increasing(name, read_odometry_messages(name, raw))
     trajectory = _trajectory(name, columns, columns.notes)
     if trajectory is None:
         raise TraceError(f"{path}: no usable messages on {name}")
