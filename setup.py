@@ -46,13 +46,14 @@ setup(
         "typer",
         "rich",
         "rosbags",
-        "mcap",
+        "mcap>=1.6",  # Writer.flush, on which the recorder stands
         "matplotlib",
         "plotly",
     ],
     extras_require={
         "sim": ["mujoco", "onnx"],
         "train": ["tensorboard"],
+        "test": ["pytest", "pytest-timeout", "hypothesis"],  # colcon test looks for pytest here
     },
     zip_safe=False,
     entry_points={

@@ -57,11 +57,13 @@ class EstimatorStatistics:
     odometry_messages: int = 0
     step_time_s: deque[float] = field(default_factory=lambda: deque(maxlen=_HISTORY))
     latency_s: deque[float] = field(default_factory=lambda: deque(maxlen=_HISTORY))
+    time_jumps: int = 0
     stationary: bool = False
     fault: str = ""
     """What keeps the node from estimating at present; empty when nothing does."""
     _reported_drops: Counter[str] = field(default_factory=Counter)
     _reported_odometry: int = 0
+    _reported_jumps: int = 0
 
     def new_drops(self, pairing: Mapping[str, int]) -> Counter[str]:
         """Drops by kind since this was last asked, with those of the pairer."""
@@ -73,6 +75,12 @@ class EstimatorStatistics:
     def all_drops(self, pairing: Mapping[str, int]) -> Counter[str]:
         """Drops by kind since activation, with those of the pairer."""
         return self.drops + Counter(pairing)
+
+    def new_jumps(self) -> int:
+        """Time jumps since this was last asked."""
+        count = self.time_jumps - self._reported_jumps
+        self._reported_jumps = self.time_jumps
+        return count
 
     def new_odometry(self) -> int:
         """Odometry messages since this was last asked."""
@@ -116,6 +124,7 @@ def report(statistics: EstimatorStatistics, situation: Situation) -> tuple[bytes
             publishers = situation.publishers.get(stream.topic, 0)
             since = "yet" if age is None else f"for {age:.1f} s"
             silent.append(f"no message on {stream.topic} {since} ({publishers} publisher{'s' * (publishers != 1)})")
+    values["time jumps"] = str(statistics.time_jumps)
     values["odometry rate (Hz)"] = f"{odometry / situation.period_s:.1f}"
     values["odometry messages"] = str(statistics.odometry_messages)
     values["stationary"] = str(statistics.stationary).lower()
@@ -129,6 +138,8 @@ def report(statistics: EstimatorStatistics, situation: Situation) -> tuple[bytes
         return STALE, "; ".join(silent), values
     if fresh:
         return WARN, "dropped " + ", ".join(f"{count} {kind}" for kind, count in sorted(fresh.items())), values
+    if statistics.new_jumps():
+        return WARN, "time jumped back: the estimator started anew", values
     if not odometry:
         return WARN, "the inputs arrive but gave no odometry yet", values
     return OK, "estimating", values

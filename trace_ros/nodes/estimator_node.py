@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -190,6 +191,9 @@ class EstimatorNode(LifecycleNode):
         self._estimator = TraceEstimator.load(path, robot)
         self._robot = robot
         _warm_up(self._estimator)
+        # The libraries' objects stay as they are: the collector need not walk them in the middle of a run.
+        gc.collect()
+        gc.freeze()
         self._mapper = JointMapper(robot.joint_names)
         self._imu_rotation = robot.rotation_body_imu if any(robot.imu.rpy) else None
         self._settings = PairingSettings(
@@ -308,6 +312,7 @@ class EstimatorNode(LifecycleNode):
     def _on_time_jump(self, seconds: float) -> None:
         assert self._estimator is not None
         self._estimator.reset()
+        self._statistics.time_jumps += 1
         self.get_logger().warning(f"time jumped by {seconds:.3f} s: the estimator starts anew")
 
     def _on_reset(self, _request: Any, response: Any) -> Any:

@@ -125,7 +125,6 @@ class SamplePairer:
         step = stamp_ns - last_ns
         if step < -self._jump_ns and self._follow_jumps:
             self.clear()
-            self.drops["time_jumps"] += 1
             if self._on_time_jump is not None:
                 self._on_time_jump(step * 1e-9)
             return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -89,6 +90,8 @@ def run(
         # interpreter's own end.
         for number in signals:
             signal.signal(number, signal.SIG_IGN)
+        # What is alive now goes with the process; walking torch's objects once more would take a second.
+        gc.freeze()
 
 
 def _run(name: str, create: Callable[[Future], RunnableNode], stop: Future, period_s: float, linger_s: float) -> int:

@@ -1,0 +1,112 @@
+"""Declaring, checking and changing parameters, on a node in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from rclpy.node import Node
+from rclpy.parameter import Parameter as RosParameter
+
+from trace_ros.errors import TraceError
+from trace_ros.nodes import estimator_node, path_node, recorder_node, replay_node
+from trace_ros.nodes.parameters import Parameter, Parameters
+
+TABLE = (
+    Parameter("name", "go2", "a text"),
+    Parameter("kind", "a", "a choice", choices=("a", "b")),
+    Parameter("speed", 1.0, "a number", "m/s", 0.0, 2.0, live=True),
+    Parameter("depth", 5, "an integer", "messages", 1, 10),
+    Parameter("enabled", True, "a flag", live=True),
+    Parameter("topics", ["one"], "a list of texts"),
+)
+
+
+@pytest.fixture
+def declare() -> Iterator[Callable[..., tuple[Node, Parameters]]]:
+    nodes: list[Node] = []
+
+    def make(**given: object) -> tuple[Node, Parameters]:
+        overrides = [RosParameter(name, value=value) for name, value in given.items()]
+        nodes.append(Node(f"parameters_{len(nodes)}", parameter_overrides=overrides, use_global_arguments=False))
+        return nodes[-1], Parameters(nodes[-1], TABLE)
+
+    yield make
+    for node in nodes:
+        node.destroy_node()
+
+
+def test_defaults_and_given_values(declare: Callable) -> None:
+    node, parameters = declare(speed=2, topics=["a", "b"], use_sim_time=False)
+    parameters.check()
+    assert parameters.number("speed") == 2.0  # an integer will do
+    assert node.get_parameter("speed").value == 2.0
+    assert parameters.texts("topics") == ["a", "b"]
+    assert parameters.text("name") == "go2"
+    assert parameters.integer("depth") == 5
+    assert parameters.flag("enabled") is True
+    descriptor = node.describe_parameter("speed")
+    assert descriptor.description == "a number [m/s]"
+    assert (descriptor.floating_point_range[0].from_value, descriptor.floating_point_range[0].to_value) == (0.0, 2.0)
+    assert "one of a, b" in node.describe_parameter("kind").additional_constraints
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"speed": 2.5}, "parameter 'speed' is 2.5, expected 0 to 2 m/s"),
+        ({"speed": float("nan")}, "parameter 'speed' is nan, expected a finite number"),
+        ({"speed": "fast"}, "parameter 'speed' is a text, expected a number"),
+        ({"depth": 0}, "parameter 'depth' is 0, expected 1 to 10 messages"),
+        ({"depth": 2.0}, "parameter 'depth' is a number, expected an integer"),
+        ({"enabled": 1}, "parameter 'enabled' is an integer, expected true or false"),
+        ({"kind": "c"}, "parameter 'kind' is 'c', expected one of a, b"),
+        ({"name": True}, "parameter 'name' is true or false, expected a text"),
+        ({"sped": 1.0}, "unknown parameter 'sped': did you mean 'speed'?"),
+        ({"zzz": 1.0}, "unknown parameter 'zzz': known are depth, enabled, kind, name, speed, topics"),
+        ({"zzz": 1.0, "depth": 0}, r"parameter 'depth' is 0, expected 1 to 10 messages \(and 1 more\)"),
+    ],
+)
+def test_bad_values_are_named(declare: Callable, given: dict, complaint: str) -> None:
+    _, parameters = declare(**given)
+    with pytest.raises(TraceError, match=f"^{complaint.replace('?', '[?]')}$"):
+        parameters.check()
+
+
+def test_a_bad_value_can_be_set_right(declare: Callable) -> None:
+    node, parameters = declare(depth=0)
+    assert node.set_parameters([RosParameter("depth", value=7)])[0].successful
+    parameters.check()
+    assert parameters.integer("depth") == 7
+
+
+def test_changes_at_run_time(declare: Callable) -> None:
+    node, parameters = declare()
+
+    def change(name: str, value: object) -> str:
+        result = node.set_parameters([RosParameter(name, value=value)])[0]
+        return "" if result.successful else result.reason
+
+    parameters.locked = True
+    assert change("speed", 0.5) == ""
+    assert parameters.number("speed") == 0.5
+    assert change("kind", "b").startswith("kind is fixed while the node is at work")
+    assert change("kind", "a") == ""  # no change
+    parameters.locked = False
+    assert change("kind", "c") == "kind is 'c', expected one of a, b"
+    assert change("kind", "b") == ""
+    assert parameters.text("kind") == "b"
+    assert change("speed", 9.0)  # by the declared range
+    assert parameters.number("speed") == 0.5
+
+
+@pytest.mark.parametrize("module", [estimator_node, path_node, recorder_node, replay_node])
+def test_every_parameter_of_every_node_is_described_and_its_default_is_valid(module) -> None:
+    names = [parameter.name for parameter in module.PARAMETERS]
+    assert len(names) == len(set(names))
+    for parameter in module.PARAMETERS:
+        assert parameter.fault(parameter.default) is None
+        assert parameter.description
+        if isinstance(parameter.default, (int, float)) and not isinstance(parameter.default, bool):
+            assert parameter.minimum is not None
+            assert parameter.maximum is not None
