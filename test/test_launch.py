@@ -123,7 +123,7 @@ def test_the_rviz_configuration_shows_what_the_nodes_publish() -> None:
 @pytest.mark.ros
 def test_the_parameter_file_holds_every_parameter_with_its_default() -> None:
     pytest.importorskip("rclpy")
-    from trace_ros.nodes.estimator_node import PARAMETERS
+    from trace_ros.nodes.estimator_parameters import PARAMETERS
 
     data = yaml.safe_load((ROOT / "config" / "estimator.yaml").read_text())
     assert data == {"/**/estimator": {"ros__parameters": {p.name: p.default for p in PARAMETERS}}}

@@ -9,7 +9,7 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter as RosParameter
 
 from trace_ros.errors import TraceError
-from trace_ros.nodes import estimator_node, path_node, recorder_node, replay_node
+from trace_ros.nodes import estimator_parameters, path_node, recorder_node, replay_node
 from trace_ros.nodes.parameters import Parameter, Parameters
 
 TABLE = (
@@ -100,7 +100,7 @@ def test_changes_at_run_time(declare: Callable) -> None:
     assert parameters.number("speed") == 0.5
 
 
-@pytest.mark.parametrize("module", [estimator_node, path_node, recorder_node, replay_node])
+@pytest.mark.parametrize("module", [estimator_parameters, path_node, recorder_node, replay_node])
 def test_every_parameter_of_every_node_is_described_and_its_default_is_valid(module) -> None:
     names = [parameter.name for parameter in module.PARAMETERS]
     assert len(names) == len(set(names))

@@ -29,50 +29,13 @@ from trace_ros.estimator.estimator import Estimate, TraceEstimator
 from trace_ros.logs import JOINTS, Sample
 from trace_ros.nodes import diagnostics
 from trace_ros.nodes.conversions import BadMessageError, JointMapper, OutputMessages, imu_vectors, pose_arrays
+from trace_ros.nodes.estimator_parameters import PARAMETERS
 from trace_ros.nodes.pairing import PairingSettings, SamplePairer
-from trace_ros.nodes.parameters import Parameter, Parameters
+from trace_ros.nodes.parameters import Parameters
 from trace_ros.nodes.spin import RCLError, run
 from trace_ros.nodes.transforms import TransformPublisher
 from trace_ros.resources import models_directory
 from trace_ros.robot import RobotDescription
-
-PARAMETERS = (
-    Parameter("robot", "go2", "name of the robot (config/robots/<name>.yaml), or path of a robot's YAML file"),
-    Parameter("model", "", "path of the TorchScript model; empty: the one that ships, models/<robot>/trace.pt"),
-    Parameter("odom_frame", "odom", "frame of the pose; parent in TF"),
-    Parameter("base_link_frame", "base_link", "frame of the twist; child in TF"),
-    Parameter("publish_tf", True, "publish odom_frame -> base_link_frame on /tf", live=True),
-    Parameter(
-        "torque_source",
-        "measured_effort",
-        "what the effort in joint_states is; none: do not use it",
-        choices=("commanded_effort", "pd_target", "measured_effort", "none"),
-    ),
-    Parameter(
-        "sensor_timeout", 0.1, "an input silent for longer is reported as missing", "s", 0.001, 3600.0, live=True
-    ),
-    Parameter("joint_timeout", 0.02, "a joint state older than this at an IMU stamp is not used", "s", 0.0, 10.0),
-    Parameter("joint_wait", 0.01, "how long, by stamp, an IMU message waits for its joint state", "s", 0.0, 1.0),
-    Parameter(
-        "reset_on_time_jump", True, "start anew when stamps jump back (bag loops); else drop until they catch up"
-    ),
-    Parameter(
-        "time_jump_limit",
-        0.5,
-        "a stamp further back than this is a jump, a smaller step back is disorder",
-        "s",
-        0.001,
-        3600.0,
-    ),
-    Parameter(
-        "queue_depth", 500, "depth of the input queues; at 500 Hz, 500 ride out a stall of 1 s", "messages", 1, 100000
-    ),
-    Parameter(
-        "torch_threads", 1, "threads of the network; more than 1 makes a step slower and less regular", "", 1, 64
-    ),
-    Parameter("publish_diagnostics", True, "publish /diagnostics", live=True),
-    Parameter("diagnostics_rate", 1.0, "rate of /diagnostics", "Hz", 0.1, 50.0),
-)
 
 _WARM_UP_SAMPLES = 100
 """TorchScript compiles and specialises during its first calls, which take a hundred times as long as the later ones."""
