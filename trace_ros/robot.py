@@ -206,7 +206,8 @@ class RobotDescription(BaseModel):
 
 def available_robots() -> list[str]:
     """Names of the robots that ship with the package."""
-    return sorted(path.stem for path in (config_directory() / "robots").glob("*.yaml"))
+    files = (config_directory() / "robots").glob("*.yaml")
+    return sorted(path.stem for path in files if not path.stem.endswith("_policy"))
 
 
 @dataclass(frozen=True)
