@@ -23,7 +23,16 @@ from trace_ros.estimator.network import (
     network_inputs,
     query_channels,
 )
-from trace_ros.estimator.observation import ACCEL, DT, GYRO, OBSERVATION_SIZE, QUERY_CHANNELS, ROLL_PITCH, WINDOW, leg_channels
+from trace_ros.estimator.observation import (
+    ACCEL,
+    DT,
+    GYRO,
+    OBSERVATION_SIZE,
+    QUERY_CHANNELS,
+    ROLL_PITCH,
+    WINDOW,
+    leg_channels,
+)
 from trace_ros.estimator.streaming import StreamingTrace, fold, prime, step
 
 
@@ -71,7 +80,8 @@ def test_channels_are_those_of_the_observation():
 def test_levelling_removes_gravity_at_rest(roll, pitch, yaw):
     at_rest = Rotation.from_euler("xyz", (roll, pitch, yaw)).inv().apply((0, 0, 9.81))
     observation = torch.arange(OBSERVATION_SIZE, dtype=torch.float64)
-    observation[ACCEL], observation[ROLL_PITCH] = torch.tensor(at_rest), torch.tensor((roll, pitch), dtype=torch.float64)
+    observation[ACCEL] = torch.tensor(at_rest)
+    observation[ROLL_PITCH] = torch.tensor((roll, pitch), dtype=torch.float64)
     levelled = network_inputs(observation, levelled=True)
     np.testing.assert_allclose(levelled[ACCEL], 0, atol=1e-12)
     others = [channel for channel in range(OBSERVATION_SIZE) if channel not in (3, 4, 5)]
@@ -83,7 +93,8 @@ def test_a_wrong_tilt_shows_up_as_acceleration():
     observation = torch.zeros(OBSERVATION_SIZE)
     observation[ACCEL] = torch.tensor([0, 0, 9.81])
     observation[ROLL_PITCH] = torch.tensor([0.02, -0.01])
-    np.testing.assert_allclose(network_inputs(observation, levelled=True)[ACCEL][:2], (-0.01 * 9.81, -0.02 * 9.81), rtol=1e-3)
+    levelled = network_inputs(observation, levelled=True)[ACCEL]
+    np.testing.assert_allclose(levelled[:2], (-0.01 * 9.81, -0.02 * 9.81), rtol=1e-3)
 
 
 def test_attention_equals_torchs_own():
@@ -147,7 +158,10 @@ def test_carrying_the_hidden_state_joins_segments():
     torch.testing.assert_close(torch.cat((first.motion, second.motion), 1), whole, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("changes", [{}, {"increments": "direct"}, {"acceleration": "measured"}, {"kernel": 3, "heads": 4, "hidden": 32}])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"increments": "direct"}, {"acceleration": "measured"}, {"kernel": 3, "heads": 4, "hidden": 32}],
+)
 def test_streaming_equals_the_sequence(changes):
     made, rows = network(**changes), observations(3, 150)
     with torch.no_grad():
@@ -177,6 +191,7 @@ def test_a_batch_streams_as_its_members_do(seed):
                 torch.testing.assert_close(alone, motion[lane], atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
 def test_torchscript_equals_eager():
     made, rows = network(), observations(1, 130)[0]
     eager = StreamingTrace(made)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.spatial.transform import Rotation
@@ -56,8 +56,6 @@ def rollout(seed: int, samples: int = 400, robot: str = "go2", noise: float = 0.
         contact,
         normal,
     )
-    from dataclasses import replace
-
     measured = replace(
         clean,
         angular_velocity=omega + noise * rng.normal(size=omega.shape),
@@ -82,5 +80,5 @@ class FailingSource:
 
     reason: str = "the ground is missing"
 
-    def __call__(self, robot: RobotDescription, seed: int, count: int) -> Iterator[SyntheticRollout]:
+    def __call__(self, _robot: RobotDescription, _seed: int, _count: int) -> Iterator[SyntheticRollout]:
         raise TraceError(self.reason)

@@ -16,6 +16,7 @@ from trace_ros.training.losses import (
     LossConfig,
     Targets,
     contact_point_velocity,
+    drift_loss,
     estimation_loss,
     foot_loss,
     masked_mean,
@@ -38,6 +39,16 @@ def one_sample(motion: list[float], **changes: torch.Tensor) -> Targets:
         "valid": torch.ones(1, 1),
     }
     return Targets(**{**values, **changes})
+
+
+def random_targets(batch: int, samples: int) -> Targets:
+    return Targets(
+        torch.randn(batch, samples, 9) * DT,
+        torch.randn(batch, samples, 3),
+        torch.randn(batch, samples, 4, 3),
+        torch.full((batch, samples, 1), DT),
+        torch.ones(batch, samples),
+    )
 
 
 def test_smooth_l1_is_quadratic_then_linear():
@@ -111,24 +122,48 @@ def test_foot_loss_moves_attention_to_the_foot_at_rest():
     assert torch.isfinite(attention.grad).all()
 
 
+def test_drift_loss_by_hand():
+    # Errors of 0.5 and -0.4 m/s in x average to 0.05 (beta 0.1: 0.0125 / 3); a third sample does not count.
+    # Errors of 0.3 and 0.3 rad/s about z average to 0.3 (linear: 0.25 / 3).
+    motion = torch.zeros(1, 3, 9)
+    motion[0, :, 0] = torch.tensor([0.5, -0.4, 9.0]) * DT
+    motion[0, :, 5] = torch.tensor([0.3, 0.3, 9.0]) * DT
+    targets = Targets(
+        torch.zeros(1, 3, 9),
+        torch.zeros(1, 3, 3),
+        torch.zeros(1, 3, 4, 3),
+        torch.full((1, 3, 1), DT),
+        torch.tensor([[1.0, 1, 0]]),
+    )
+    displacement, rotation = drift_loss(motion, targets, beta=0.1)
+    assert displacement.item() == pytest.approx(0.0125 / 3, rel=1e-4)
+    assert rotation.item() == pytest.approx(0.25 / 3, rel=1e-4)
+
+
+def test_drift_loss_does_not_see_noise_that_averages_out():
+    noise = torch.randn(1, 400, 9, generator=torch.Generator().manual_seed(0)) * 0.1 * DT
+    noise -= noise.mean(1, keepdim=True)
+    zeros = torch.zeros(1, 400, 9)
+    targets = Targets(zeros, zeros[..., :3], torch.zeros(1, 400, 4, 3), torch.full((1, 400, 1), DT), torch.ones(1, 400))
+    assert max(drift_loss(noise, targets, 0.02)).item() < 1e-9
+    assert min(estimation_loss(noise, targets, 0.1)[:2]).item() > 1e-3
+
+
 def test_total_is_the_weighted_sum():
     torch.manual_seed(0)
     motion, attention = torch.randn(2, 5, 9) * DT, torch.softmax(torch.randn(2, 5, 6), -1)
-    targets = Targets(
-        torch.randn(2, 5, 9) * DT, torch.randn(2, 5, 3), torch.randn(2, 5, 4, 3), torch.full((2, 5, 1), DT), torch.ones(2, 5)
-    )
-    config = LossConfig(estimation=2, model=3, foot=5, displacement=7, rotation=11, velocity=13)
+    targets = random_targets(2, 5)
+    config = LossConfig(estimation=2, model=3, foot=5, displacement=7, rotation=11, velocity=13, drift=17)
     terms = total_loss(motion, attention, targets, config)
     estimation = 7 * terms.displacement + 11 * terms.rotation + 13 * terms.velocity
-    torch.testing.assert_close(terms.total, 2 * estimation + 3 * terms.model + 5 * terms.foot)
+    drift = 7 * terms.drift_displacement + 11 * terms.drift_rotation
+    torch.testing.assert_close(terms.total, 2 * estimation + 3 * terms.model + 5 * terms.foot + 17 * drift)
 
 
 def test_padding_changes_nothing():
     torch.manual_seed(0)
     motion, attention = torch.randn(1, 6, 9) * DT, torch.softmax(torch.randn(1, 6, 6), -1)
-    targets = Targets(
-        torch.randn(1, 6, 9) * DT, torch.randn(1, 6, 3), torch.randn(1, 6, 4, 3), torch.full((1, 6, 1), DT), torch.ones(1, 6)
-    )
+    targets = random_targets(1, 6)
     whole = total_loss(motion[:, :4], attention[:, :4], Targets(*(part[:, :4] for part in targets)), LossConfig())
     valid = torch.tensor([[1.0, 1, 1, 1, 0, 0]])
     padded = total_loss(motion, attention, targets._replace(valid=valid), LossConfig())

@@ -19,7 +19,7 @@ from trace_ros.training.state import load_state
 def export(
     checkpoint: Annotated[Path, typer.Argument(help="checkpoint.pt of a training run.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="TorchScript file to write; its card goes beside it.")],
-    robot: Annotated[str, typer.Option(help="Robot that the run was for: a name, or the path of its YAML file.")] = "go2",
+    robot: Annotated[str, typer.Option(help="Robot of the run: a name, or the path of its YAML file.")] = "go2",
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write the model card here.")] = None,
 ) -> None:
     """Write a trained network as one TorchScript file, with its model card beside it."""

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from trace_ros.cli.common import console, say, write_json
 from trace_ros.errors import TraceError
-from trace_ros.robot import RobotDescription
+from trace_ros.robot import RobotDescription, describe_validation_error
 from trace_ros.sim.rollout import SimulationConfig
 from trace_ros.training.config import TrainingConfig
 from trace_ros.training.monitor import ConsoleMonitor
@@ -41,7 +41,7 @@ def train(
     steps: Annotated[int | None, typer.Option(help="Budget: gradient steps.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of everything random [0].")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --output.")] = False,
-    threads: Annotated[int, typer.Option(min=1, help="Threads for gradients; simulation has a process of its own.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, help="Threads for gradients; simulation has its own process.")] = 1,
     benchmark: Annotated[
         bool, typer.Option("--benchmark", help="Only measure how fast this machine trains and simulates.")
     ] = False,
@@ -62,7 +62,12 @@ def train(
         simulation = SimulationConfig.load(training.simulation)
         budget = _budget(hours if (hours, steps) != (None, None) else 1.0, steps)
         plan = RunDescription(
-            description, training, simulation.model_dump(mode="json"), seed or 0, budget, shlex.join(["trace", *sys.argv[1:]])
+            description,
+            training,
+            simulation.model_dump(mode="json"),
+            seed or 0,
+            budget,
+            shlex.join(["trace", *sys.argv[1:]]),
         )
         run = Pretraining.start(plan, SimulationSource(simulation), output)
     budget = run.description.budget
@@ -89,7 +94,7 @@ def _resumed(
     try:
         simulation = SimulationConfig.model_validate(state["simulation"])
     except ValidationError as error:
-        raise TraceError(f"{path}: its simulation config is from another version: {error.errors()[0]['msg']}") from error
+        raise TraceError(f"{path}: simulation config of another version: {describe_validation_error(error)}") from error
     budget = Budget(**state["budget"]) if (hours, steps) == (None, None) else _budget(hours, steps)
     plan = RunDescription(robot, training, state["simulation"], int(state["seed"]), budget, state["command"])
     return Pretraining.resume(plan, SimulationSource(simulation), output)
@@ -99,7 +104,7 @@ def _budget(hours: float | None, steps: int | None) -> Budget:
     try:
         return Budget(hours=hours, steps=steps)
     except ValidationError as error:
-        raise TraceError(f"trace train: --hours or --steps, one of both and above zero ({error.errors()[0]['msg']})") from error
+        raise TraceError("trace train: give --hours or --steps, one of both and above zero") from error
 
 
 class _StopOnSignal:
@@ -139,7 +144,8 @@ def _summarise(run: Pretraining, finished: bool, json_file: Path | None) -> None
     console.print(table)
     if run.checkpoint_path.exists():
         console.print(f"checkpoint: {run.checkpoint_path}")
-        console.print(f"export it:  trace export {run.checkpoint_path} --output models/{run.description.robot.name}/trace.pt")
+        model = Path("models") / run.description.robot.name / "trace.pt"
+        console.print(f"export it:  trace export {run.checkpoint_path} --output {model}")
     if json_file is not None:
         figures = {"steps": run.step, "samples": run.samples, "elapsed_s": run.elapsed_s, "finished": finished}
         write_json(json_file, {**figures, "validation": run.validations, "checkpoint": str(run.checkpoint_path)})

@@ -1,11 +1,14 @@
-"""The shipped model: one TorchScript file with normalisation, card and training weights inside, and its card as YAML beside it."""
+"""The shipped model: a TorchScript file with normalisation, weights to train on and card inside; the card beside it."""
 
 from __future__ import annotations
 
 import io
 import json
 import pickle
+import warnings
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -98,8 +101,8 @@ class LoadedModel:
             raise TraceError(f"{self.path}: trained for robot {card.robot!r}, not {robot.name!r}: choose its own model")
         if card.robot_fingerprint != robot.fingerprint:
             raise TraceError(
-                f"{self.path}: trained for a {card.robot} of other dimensions (fingerprint {card.robot_fingerprint}, robot "
-                f"file has {robot.fingerprint}): undo the change of the robot file, or train again"
+                f"{self.path}: trained for a {card.robot} of other dimensions (fingerprint {card.robot_fingerprint}, "
+                f"robot file has {robot.fingerprint}): undo the change of the robot file, or train again"
             )
 
     def network(self) -> TraceNetwork:
@@ -123,7 +126,8 @@ def export_model(network: TraceNetwork, card: ModelCard, path: Path) -> Path:
     Raises:
         TraceError: a file cannot be written.
     """
-    script = torch.jit.script(StreamingTrace(network).eval())
+    with _torchscript():
+        script = torch.jit.script(StreamingTrace(network).eval())
     weights = io.BytesIO()
     torch.save({name: value.detach().clone() for name, value in network.state_dict().items()}, weights)
     card_path = path.with_suffix(".yaml")
@@ -131,7 +135,8 @@ def export_model(network: TraceNetwork, card: ModelCard, path: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_suffix(".partial")
         extra = {_CARD: card.model_dump_json().encode(), _WEIGHTS: weights.getvalue()}
-        torch.jit.save(script, str(temporary), _extra_files=extra)
+        with _torchscript():
+            torch.jit.save(script, str(temporary), _extra_files=extra)
         temporary.replace(path)
         text = yaml.safe_dump(card.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
         card_path.write_text(text, encoding="utf-8")
@@ -162,14 +167,24 @@ def load_model(path: Path) -> LoadedModel:
     if not {_CARD, _WEIGHTS} <= names:
         raise TraceError(f"{path}: TorchScript, but not exported by trace_ros (it holds no model card)")
     try:
-        module = torch.jit.load(str(path), map_location="cpu", _extra_files=extra)
+        with _torchscript():
+            module = torch.jit.load(str(path), map_location="cpu", _extra_files=extra)
         weights = torch.load(io.BytesIO(extra[_WEIGHTS]), map_location="cpu", weights_only=True)
     except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise TraceError(f"{path}: cannot be loaded ({reason})") from error
     card = _read_card(path, extra[_CARD])
-    frozen = torch.jit.freeze(module.eval(), preserved_attrs=["prime", "step"])
+    with _torchscript():
+        frozen = torch.jit.freeze(module.eval(), preserved_attrs=["prime", "step"])
     return LoadedModel(frozen, card, path, weights)
+
+
+@contextmanager
+def _torchscript() -> Iterator[None]:
+    """Torch announces that TorchScript will go one day; users of the estimator can do nothing about that."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*torch.jit.*", category=DeprecationWarning)
+        yield
 
 
 def _check_file(path: Path) -> None:

@@ -2,7 +2,8 @@
 
 The paper leaves the widths of the convolutions and of the leg MLP open; our choices are in `NetworkConfig`.
 The convolutions are unpadded, which makes the query shift-equivariant: `TraceNetwork.sequence` convolves a whole
-sequence once for all its windows, and `trace_ros.estimator.streaming` computes one new column a sample, with equal results.
+sequence once for all its windows, and `trace_ros.estimator.streaming` computes one new column a sample, with equal
+results.
 """
 
 from __future__ import annotations
@@ -49,13 +50,14 @@ class NetworkConfig(BaseModel):
         head: hidden widths of the prediction head (paper: 256, 128).
         increments: how the nine outputs become motion (our choice). ``residual``: the rotation is predicted on top of
             gyro * dt and the displacement on top of predicted velocity * dt. ``direct``: both from nothing.
-        acceleration: what the network sees of the accelerometer (our choice). ``levelled``: without the gravity that the
-            fed-back roll and pitch predict, so that their error shows up as an acceleration that does not average out;
-            the query alone, which is where the paper feeds roll and pitch back, reaches the output only through attention
-            weights. ``measured``: the specific force as it is.
+        acceleration: what the network sees of the accelerometer (our choice). ``levelled``: without the gravity that
+            the fed-back roll and pitch predict, so that their error shows up as an acceleration that does not average
+            out; the query, which is where the paper feeds roll and pitch back, reaches the output through attention
+            weights only. ``measured``: the specific force as it is.
         memory: samples; the GRU's units start with time constants spread from 1 to this (our choice, after Tallec and
-            Ollivier, "Can recurrent neural networks warp time?", 2018). Gravity takes seconds to tell from the accelerations
-            of walking, which gradients over a fifth of a second do not find by themselves. 1: torch's own start.
+            Ollivier, "Can recurrent neural networks warp time?", 2018). Gravity takes seconds to tell from the
+            accelerations of walking, and gradients over a fifth of a second do not find that by themselves. 1: torch's
+            own start.
         output_layer_scale: factor on the starting weights of the last layer, so that training starts from the
             parametrisation's own guess.
     """
@@ -162,6 +164,7 @@ class TraceNetwork(nn.Module):
     observation_mean: Tensor
     observation_scale: Tensor
     output_scale: Tensor
+    leg_identity: Tensor
 
     def __init__(self, config: NetworkConfig | None = None) -> None:
         super().__init__()
@@ -188,18 +191,22 @@ class TraceNetwork(nn.Module):
             nn.ReLU(),
             nn.Linear(second, OUTPUT_SIZE),
         )
-        with torch.no_grad():
-            last = self.head[-1]
-            last.weight.mul_(config.output_layer_scale)
-            last.bias.zero_()
-            if config.memory > 1:
-                # h <- z h + (1 - z) n keeps a unit's value for about 1 + exp(bias) samples; the gates are r, z, n.
-                update = slice(config.hidden, 2 * config.hidden)
-                self.gru.bias_ih_l0[update] = torch.empty(config.hidden).uniform_(1, config.memory).log()
-                self.gru.bias_hh_l0[update] = 0.0
+        self._start()
+
+    @torch.no_grad()
+    def _start(self) -> None:
+        """Starting weights where torch's own would not do."""
+        config, parameters = self.config, dict(self.named_parameters())
+        parameters["head.4.weight"].mul_(config.output_layer_scale)
+        parameters["head.4.bias"].zero_()
+        if config.memory > 1:
+            # h <- z h + (1 - z) n keeps a unit's value for about 1 + exp(bias) samples; the gates are r, z, n.
+            update = slice(config.hidden, 2 * config.hidden)
+            parameters["gru.bias_ih_l0"][update] = torch.empty(config.hidden).uniform_(1, config.memory).log()
+            parameters["gru.bias_hh_l0"][update] = 0.0
 
     def set_normalisation(self, mean: Tensor, scale: Tensor, output_scale: Tensor) -> None:
-        """Set what inputs are centred on and divided by, (47,) each, and what the raw outputs are multiplied by, (9,)."""
+        """Set what inputs are centred on and divided by, (47,) each, and what raw outputs are multiplied by, (9,)."""
         for name, value in (("observation_mean", mean), ("observation_scale", scale), ("output_scale", output_scale)):
             getattr(self, name).copy_(value)
 

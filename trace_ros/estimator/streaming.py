@@ -74,48 +74,47 @@ class FoldedWeights(NamedTuple):
 
 def fold(network: TraceNetwork) -> FoldedWeights:
     """The weights of a network in the form that `step` wants. Gradients flow back to the network's parameters."""
-    config = network.config
-    width = config.embedding
-    hidden_leg = network.leg_token[0].weight
-    imu = hidden_leg.new_zeros(2, width, 6)
+    parameters = dict(network.named_parameters())
+    width = network.config.embedding
+    leg_1 = parameters["leg_token.0.weight"]
+    imu = leg_1.new_zeros(2, width, 6)
     imu[0, :, 3:6] = network.accel_token.weight
     imu[1, :, 0:3] = network.gyro_token.weight
     attention_query, attention_query_bias, attention_value, attention_value_bias = network.attention.folded()
-    gru = network.gru
     return FoldedWeights(
         mean=network.observation_mean,
         inverse_scale=1 / network.observation_scale,
         output_scale=network.output_scale,
         # (out, in, kernel) -> (out, kernel * in): the caches keep one sample after the other.
         convolution_1=network.convolution_1.weight.transpose(1, 2).flatten(1),
-        convolution_1_bias=network.convolution_1.bias,
+        convolution_1_bias=parameters["convolution_1.bias"],
         convolution_2=network.convolution_2.weight.transpose(1, 2).flatten(1),
-        convolution_2_bias=network.convolution_2.bias,
+        convolution_2_bias=parameters["convolution_2.bias"],
         query=network.query_projection.weight,
         query_bias=network.query_projection.bias,
         norm=network.query_norm.weight,
         norm_bias=network.query_norm.bias,
         imu_tokens=imu.flatten(0, 1),
         imu_tokens_bias=torch.cat((network.accel_token.bias, network.gyro_token.bias)),
-        leg_1=hidden_leg[:, :LEG_FEATURES],
+        leg_1=leg_1[:, :LEG_FEATURES],
         # The one-hot identity picks one column of the weights: a bias for each leg.
-        leg_1_bias=hidden_leg[:, LEG_FEATURES:].T + network.leg_token[0].bias,
-        leg_2=network.leg_token[2].weight,
-        leg_2_bias=network.leg_token[2].bias,
+        leg_1_bias=leg_1[:, LEG_FEATURES:].T + parameters["leg_token.0.bias"],
+        leg_2=parameters["leg_token.2.weight"],
+        leg_2_bias=parameters["leg_token.2.bias"],
         attention_query=attention_query,
         attention_query_bias=attention_query_bias,
         attention_value=attention_value,
         attention_value_bias=attention_value_bias,
-        gru_input=gru.weight_ih_l0,
-        gru_hidden=gru.weight_hh_l0,
-        gru_input_bias=gru.bias_ih_l0,
-        gru_hidden_bias=gru.bias_hh_l0,
-        head_1=network.head[0].weight,
-        head_1_bias=network.head[0].bias,
-        head_2=network.head[2].weight,
-        head_2_bias=network.head[2].bias,
-        head_3=network.head[4].weight,
-        head_3_bias=network.head[4].bias,
+        gru_input=parameters["gru.weight_ih_l0"],
+        gru_hidden=parameters["gru.weight_hh_l0"],
+        gru_input_bias=parameters["gru.bias_ih_l0"],
+        gru_hidden_bias=parameters["gru.bias_hh_l0"],
+        head_1=parameters["head.0.weight"],
+        head_1_bias=parameters["head.0.bias"],
+        head_2=parameters["head.2.weight"],
+        head_2_bias=parameters["head.2.bias"],
+        head_3=parameters["head.4.weight"],
+        head_3_bias=parameters["head.4.bias"],
     )
 
 
@@ -130,7 +129,6 @@ def prime(weights: FoldedWeights, levelled: bool, window: Tensor) -> StreamingSt
     Returns:
         The state for the first `step`; the GRU starts at zero.
     """
-    width = weights.convolution_1.shape[0]
     inputs = query_channels((network_inputs(window, levelled) - weights.mean) * weights.inverse_scale)
     kernel = weights.convolution_1.shape[1] // inputs.shape[-1]
     # unfold: (..., columns, channels, kernel) -> kernel outside channels, as the folded weights have it.
@@ -202,55 +200,20 @@ def step(
 class StreamingTrace(nn.Module):
     """The deployed network: `prime` and `step` for TorchScript, over weights folded once."""
 
+    weights: FoldedWeights
+
     def __init__(self, network: TraceNetwork) -> None:
         super().__init__()
         self.residual = network.config.increments == "residual"
         self.levelled = network.config.acceleration == "levelled"
-        for name, value in fold(network)._asdict().items():
-            self.register_buffer(name, value.detach().clone().contiguous())
-
-    def weights(self) -> FoldedWeights:
-        """The buffers, gathered."""
-        return FoldedWeights(
-            self.mean,
-            self.inverse_scale,
-            self.output_scale,
-            self.convolution_1,
-            self.convolution_1_bias,
-            self.convolution_2,
-            self.convolution_2_bias,
-            self.query,
-            self.query_bias,
-            self.norm,
-            self.norm_bias,
-            self.imu_tokens,
-            self.imu_tokens_bias,
-            self.leg_1,
-            self.leg_1_bias,
-            self.leg_2,
-            self.leg_2_bias,
-            self.attention_query,
-            self.attention_query_bias,
-            self.attention_value,
-            self.attention_value_bias,
-            self.gru_input,
-            self.gru_hidden,
-            self.gru_input_bias,
-            self.gru_hidden_bias,
-            self.head_1,
-            self.head_1_bias,
-            self.head_2,
-            self.head_2_bias,
-            self.head_3,
-            self.head_3_bias,
-        )
+        self.weights = FoldedWeights(*(value.detach().clone().contiguous() for value in fold(network)))
 
     # The state crosses into Python as a plain tuple: for a NamedTuple, TorchScript defines a class anew at every call,
     # which costs as much time as the network.
     @torch.jit.export
     def prime(self, window: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Caches after the 29 samples (29, 47) before the first step; see `prime`."""
-        state = prime(self.weights(), self.levelled, window)
+        state = prime(self.weights, self.levelled, window)
         return state.inputs, state.columns, state.pooled, state.hidden
 
     @torch.jit.export
@@ -259,5 +222,5 @@ class StreamingTrace(nn.Module):
     ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor, Tensor, Tensor]]:
         """Take one sample (47,); see `step`."""
         caches = StreamingState(state[0], state[1], state[2], state[3])
-        motion, attention, after = step(self.weights(), self.residual, self.levelled, observation, caches)
+        motion, attention, after = step(self.weights, self.residual, self.levelled, observation, caches)
         return motion, attention, (after.inputs, after.columns, after.pooled, after.hidden)

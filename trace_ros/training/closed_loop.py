@@ -1,4 +1,4 @@
-"""The network in closed loop over a batch of packed rollouts: its own roll, pitch, vx, vy are fed back, as on the robot."""
+"""The network in closed loop over packed rollouts: its own roll, pitch, vx and vy are fed back, as on the robot."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import torch
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -51,8 +52,8 @@ class ReplayConfig(BaseModel):
         minimum: rollouts to wait for before the first gradient step.
         chunk: rollouts simulated together and handed over at once.
         visits_per_sample: how often, on average, a rollout is trained on; throttles the simulator to what is needed.
-        synchronous: wait for the simulator wherever it is behind, so that a run depends on its seed alone and not on the
-            machine's speed. Without it training goes on with what there is, and visits samples more often.
+        synchronous: wait for the simulator wherever it is behind, so that a run depends on its seed alone and not on
+            the machine's speed. Without it training goes on with what there is, and visits samples more often.
     """
 
     model_config = _STRICT
@@ -86,7 +87,8 @@ class TrainingConfig(BaseModel):
         tilt_correction_rate: 1/s; the rotation target also removes the fed-back roll and pitch offset at this rate, so
             that a drifting tilt is pulled back to gravity (our extension; 0 switches it off).
         optimiser: Adam and its schedule.
-        precision: of the matrix products outside the GRU and the last layer; bfloat16 is faster on CPUs that have it.
+        precision: of the matrix products outside the GRU and the last layer. ``auto``: bfloat16 where the CPU has
+            instructions for it, which makes training about 1.4 times as fast, else float32.
         batch: rollouts side by side in a gradient step.
         segment: samples that the gradient runs back through (TBPTT; paper: 100).
         rollout_samples: outputs at most per rollout (paper: 4 s at 500 Hz).
@@ -102,7 +104,7 @@ class TrainingConfig(BaseModel):
     feedback: FeedbackNoise = FeedbackNoise()
     tilt_correction_rate: NonNegative = 0.5
     optimiser: OptimiserConfig = OptimiserConfig()
-    precision: Literal["float32", "bfloat16"] = "float32"
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
     batch: Count = 64
     segment: Count = 100
     rollout_samples: Count = 2000
@@ -110,6 +112,14 @@ class TrainingConfig(BaseModel):
     validation: ValidationConfig = ValidationConfig()
     checkpoint_interval: Positive = 60.0
     simulation: Path = Path("simulation.yaml")
+
+    @property
+    def bfloat16(self) -> bool:
+        """Whether ``precision`` means bfloat16 on this machine."""
+        if self.precision == "auto":
+            has = torch.cpu.get_capabilities()
+            return bool(has.get("avx512_bf16") or has.get("amx_bf16"))
+        return self.precision == "bfloat16"
 
     @property
     def rows(self) -> int:

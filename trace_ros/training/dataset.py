@@ -214,7 +214,8 @@ def measure_normalisation(rollouts: Tensor, config: NetworkConfig, correction_sp
     Args:
         rollouts: (n, rows, 68) as `pack` makes them.
         config: says how inputs are transformed and what the head predicts.
-        correction_spread: standard deviation of the tilt correction that is asked for on top of the true rotation, rad/s.
+        correction_spread: standard deviation of the tilt correction that is asked for on top of the true rotation,
+            rad/s.
 
     Raises:
         TraceError: there is no sample.

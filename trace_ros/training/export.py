@@ -33,7 +33,8 @@ def network_from_state(state: dict[str, Any]) -> TraceNetwork:
     try:
         network.load_state_dict(weights)
     except RuntimeError as error:
-        raise TraceError(f"training checkpoint: its weights do not fit its config ({str(error).splitlines()[0]})") from error
+        reason = str(error).splitlines()[0]
+        raise TraceError(f"training checkpoint: its weights do not fit its config ({reason})") from error
     return network
 
 

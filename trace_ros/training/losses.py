@@ -1,4 +1,4 @@
-"""The three losses of the paper's section "Training Losses", and the tilt correction that we add to the rotation target.
+"""The three losses of the paper's section "Training Losses", our drift loss, and our tilt correction of the target.
 
 Increments are compared in units of dt (m/s and rad/s): the paper leaves weights and scale open, and in these units the
 three parts of the estimation loss are of comparable size. All losses are means over the samples that ``valid`` marks.
@@ -151,9 +151,9 @@ def foot_loss(velocity: Tensor, attention: Tensor, contact_velocity: Tensor, val
 def drift_loss(motion: Tensor, targets: Targets, beta: float) -> tuple[Tensor, Tensor]:
     """Our extension: Smooth L1 of the *mean* error of the increments over a sequence, in units of dt.
 
-    Odometry adds increments up, so what counts is the error that does not average out. The gyroscope's white noise, which
-    nothing can predict, is larger than the bias and tilt errors that could be learnt, and hides them in a loss on single
-    samples; the mean over a sequence shows them.
+    Odometry adds increments up, so what counts is the error that does not average out. The gyroscope's white noise,
+    which nothing can predict, is larger than the bias and tilt errors that could be learnt, and hides them in a loss on
+    single samples; the mean over a sequence shows them.
 
     Returns:
         The loss of the displacements and of the rotations, means over the sequences that have valid samples.
@@ -227,9 +227,9 @@ def tilt_correction(roll_pitch: Tensor, offset: Tensor) -> Tensor:
     """The body-frame rotation that removes an offset of roll and pitch, ``Log(R^' R)``, to first order in the offset.
 
     Our extension: the estimator's attitude is ``R^ = Rz(yaw) Ry(pitch + dp) Rx(roll + dr)`` where the truth is
-    ``R = Rz(yaw) Ry(pitch) Rx(roll)``. Since ``R^' R = Exp(c)``, the rotation c takes the estimate to the truth, heading
-    unchanged. Roll turns about the body's own x axis and pitch about the levelled y axis, which in the body frame is
-    ``Rx(roll)' y = (0, cos roll, -sin roll)``, hence ``c = -(dr, cos(roll) dp, -sin(roll) dp)``. Adding
+    ``R = Rz(yaw) Ry(pitch) Rx(roll)``. Since ``R^' R = Exp(c)``, the rotation c takes the estimate to the truth, with
+    the heading unchanged. Roll turns about the body's own x axis and pitch about the levelled y axis, which in the body
+    frame is ``Rx(roll)' y = (0, cos roll, -sin roll)``, hence ``c = -(dr, cos(roll) dp, -sin(roll) dp)``. Adding
     ``rate * dt * c`` to the target of every step makes the offset decay with time constant 1/rate.
 
     Args:

@@ -21,7 +21,7 @@ from trace_ros.estimator.network import TraceNetwork
 from trace_ros.robot import RobotDescription
 from trace_ros.training.closed_loop import closed_loop, closed_loop_metrics
 from trace_ros.training.config import TrainingConfig
-from trace_ros.training.dataset import PREFIX, make_segment, measure_normalisation
+from trace_ros.training.dataset import PREFIX, ROW_SIZE, make_segment, measure_normalisation
 from trace_ros.training.lanes import LaneBatch, Lanes
 from trace_ros.training.losses import LossTerms, total_loss
 from trace_ros.training.monitor import Monitor
@@ -113,7 +113,7 @@ class Pretraining:
         """
         run = cls(description, source, output)
         if run.checkpoint_path.exists():
-            raise TraceError(f"{output}: already holds a training run; add --resume to go on, or choose another --output")
+            raise TraceError(f"{output}: already holds a training run; add --resume to go on, or change --output")
         # Data of a run that was killed before its first checkpoint may come from other settings.
         for stale in (*run.replay.directory.glob("chunk_*"), output / "validation.npy"):
             stale.unlink(missing_ok=True)
@@ -268,8 +268,7 @@ class Pretraining:
         for group in self._optimiser.param_groups:
             group["lr"] = rate
         self._optimiser.zero_grad(set_to_none=True)
-        rough = config.precision == "bfloat16"
-        output = self.network.sequence(batch.segment.observations, batch.hidden, rough)
+        output = self.network.sequence(batch.segment.observations, batch.hidden, config.bfloat16)
         terms = total_loss(output.motion, output.attention, batch.segment.targets, config.loss)
         terms.total.backward()
         largest = config.optimiser.gradient_clip or math.inf
@@ -286,7 +285,8 @@ class Pretraining:
         self.lanes.advance(output.hidden)
         self.step += 1
         self.samples += int(batch.segment.targets.valid.sum())
-        return {**dict(zip(LossTerms._fields, values, strict=False)), "gradient_norm": values[-1], "learning_rate": rate}
+        named = dict(zip((*LossTerms._fields, "gradient_norm"), values, strict=True))
+        return {**named, "learning_rate": rate}
 
     def _validate(self, rollouts: Tensor, monitor: Monitor) -> None:
         figures = evaluate_network(self.evaluated_network(), rollouts, self.config)
@@ -369,14 +369,14 @@ def measure_training_rate(config: TrainingConfig, seconds: float = 10.0) -> floa
     network = TraceNetwork(config.network)
     optimiser = torch.optim.Adam([p for p in network.parameters() if p.requires_grad], fused=True)
     generator = torch.Generator().manual_seed(0)
-    rows = torch.randn(config.batch, config.segment + PREFIX, 68, generator=generator)
+    rows = torch.randn(config.batch, config.segment + PREFIX, ROW_SIZE, generator=generator)
     rows[..., obs.DT] = 0.002
     offsets = config.feedback.draw_offsets(config.batch, generator)
     hidden = network.initial_hidden(config.batch)
     steps, begun = 0, math.inf
     while time.perf_counter() - begun < seconds:
         segment = make_segment(rows, offsets, config.feedback, config.tilt_correction_rate, generator)
-        output = network.sequence(segment.observations, hidden, config.precision == "bfloat16")
+        output = network.sequence(segment.observations, hidden, config.bfloat16)
         optimiser.zero_grad(set_to_none=True)
         total_loss(output.motion, output.attention, segment.targets, config.loss).total.backward()
         optimiser.step()

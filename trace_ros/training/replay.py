@@ -111,9 +111,10 @@ class Replay:
         try:
             array = np.load(path, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
-            raise TraceError(f"{path}: not a readable chunk of training data ({error}); delete {path.parent}") from error
+            raise TraceError(f"{path}: not a readable chunk of rollouts ({error}); delete {path.parent}") from error
         if array.ndim != 3 or array.shape[2] != ROW_SIZE or array.dtype != np.float32:
-            raise TraceError(f"{path}: holds {array.dtype} {array.shape}, expected rows of {ROW_SIZE}; delete {path.parent}")
+            found = f"{array.dtype} {array.shape}"
+            raise TraceError(f"{path}: holds {found}, expected rows of {ROW_SIZE}; delete {path.parent}")
         self._open[number] = array
         while len(self._open) > _OPEN_CHUNKS:
             self._open.popitem(last=False)

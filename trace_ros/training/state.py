@@ -18,8 +18,8 @@ MAX_BYTES = 2 * 1024**3
 """A checkpoint of this network has megabytes; anything beyond this is another file."""
 
 _KEYS = {
-    "format", "kind", "robot", "robot_fingerprint", "rate_hz", "seed", "config", "simulation", "budget", "command", "network",
-    "averaged", "optimiser", "lanes", "torch_generator", "step", "samples", "elapsed_s", "validation",
+    "format", "kind", "robot", "robot_fingerprint", "rate_hz", "seed", "config", "simulation", "budget", "command",
+    "network", "averaged", "optimiser", "lanes", "torch_generator", "step", "samples", "elapsed_s", "validation",
 }  # fmt: skip
 _KIND = "trace_ros training checkpoint"
 

@@ -1,0 +1,171 @@
+"""Models as files: what is written can be read, and what was not written by us is refused in one line."""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from trace_ros.errors import TraceError
+from trace_ros.estimator import checkpoint
+from trace_ros.estimator.checkpoint import ModelCard, export_model, load_model
+from trace_ros.estimator.network import NetworkConfig, TraceNetwork
+from trace_ros.estimator.observation import OBSERVATION_SIZE, WINDOW
+from trace_ros.estimator.streaming import StreamingTrace
+from trace_ros.robot import RobotDescription
+
+
+@pytest.fixture(scope="module")
+def robot() -> RobotDescription:
+    return RobotDescription.load("go2")
+
+
+@pytest.fixture(scope="module")
+def network() -> TraceNetwork:
+    torch.manual_seed(0)
+    made = TraceNetwork(NetworkConfig(output_layer_scale=1.0))
+    made.set_normalisation(torch.randn(47), torch.rand(47) + 0.5, torch.rand(9) + 0.5)
+    return made
+
+
+@pytest.fixture(scope="module")
+def card(robot, network) -> ModelCard:
+    return ModelCard(
+        robot=robot.name,
+        robot_fingerprint=robot.fingerprint,
+        rate_hz=500.0,
+        network=network.config,
+        seeds={"training": 3},
+        figures={"held_out": {"velocity_rmse": 0.05}},
+    )
+
+
+@pytest.fixture(scope="module")
+def model(network, card, tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "trace.pt"
+    export_model(network, card, path)
+    return path
+
+
+def test_a_loaded_model_gives_what_was_exported(model, network, card):
+    loaded = load_model(model)
+    assert loaded.card == card
+    rows = torch.randn(60, OBSERVATION_SIZE, generator=torch.Generator().manual_seed(1))
+    eager = StreamingTrace(network)
+    with torch.inference_mode():
+        one, two = eager.prime(rows[: WINDOW - 1]), loaded.module.prime(rows[: WINDOW - 1])
+        for row in rows[WINDOW - 1 :]:
+            motion, attention, one = eager.step(row, one)
+            motion_2, attention_2, two = loaded.module.step(row, two)
+            torch.testing.assert_close(motion_2, motion, atol=1e-6, rtol=1e-6)
+            torch.testing.assert_close(attention_2, attention, atol=1e-6, rtol=1e-6)
+
+
+def test_a_loaded_model_can_be_trained_on(model, network):
+    again = load_model(model).network()
+    assert again.config == network.config
+    for name, value in network.state_dict().items():
+        torch.testing.assert_close(again.state_dict()[name], value, atol=0, rtol=0)
+
+
+def test_the_card_stands_beside_the_model(model, card):
+    assert ModelCard.model_validate(yaml.safe_load(model.with_suffix(".yaml").read_text())) == card
+    assert not list(model.parent.glob("*.partial"))
+
+
+def test_the_right_robot_is_accepted(model, robot):
+    load_model(model).check_robot(robot)
+
+
+def test_other_robots_are_refused(model, robot):
+    loaded = load_model(model)
+    with pytest.raises(TraceError, match="trained for robot 'go2', not 'go1'"):
+        loaded.check_robot(robot.model_copy(update={"name": "go1"}))
+    changed = robot.model_copy(update={"foot_radius": 0.03})
+    changed.__dict__.pop("fingerprint", None)
+    with pytest.raises(TraceError, match="of other dimensions"):
+        loaded.check_robot(changed)
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(TraceError) as caught:
+        load_model(path)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert str(path) in message
+    return message
+
+
+def test_missing_files_and_folders_are_refused(tmp_path):
+    assert "no such model file" in refused(tmp_path / "nothing.pt")
+    assert "is a folder" in refused(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04", bytes(5000)])
+def test_other_files_are_refused(tmp_path, content):
+    path = tmp_path / "trace.pt"
+    path.write_bytes(content)
+    assert "is empty" in refused(path) or "not a TorchScript model" in refused(path)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.99])
+def test_truncated_models_are_refused(model, tmp_path, share):
+    path = tmp_path / "trace.pt"
+    path.write_bytes(model.read_bytes()[: int(share * model.stat().st_size)])
+    assert "truncated" in refused(path)
+
+
+def test_damaged_models_are_refused(model, tmp_path):
+    data = bytearray(model.read_bytes())
+    middle = len(data) // 2
+    data[middle : middle + 64] = bytes(value ^ 0xFF for value in data[middle : middle + 64])
+    path = tmp_path / "trace.pt"
+    path.write_bytes(data)
+    assert "damaged" in refused(path)
+
+
+def test_training_checkpoints_and_foreign_scripts_are_refused(tmp_path):
+    path = tmp_path / "checkpoint.pt"
+    torch.save({"weights": torch.zeros(3)}, path)
+    assert "trace export" in refused(path)
+    torch.jit.script(torch.nn.Linear(2, 2)).save(str(tmp_path / "linear.pt"))
+    assert "not exported by trace_ros" in refused(tmp_path / "linear.pt")
+
+
+def rewrite_card(model: Path, path: Path, text: str) -> None:
+    with zipfile.ZipFile(model) as source, zipfile.ZipFile(path, "w") as target:
+        for item in source.infolist():
+            is_card = item.filename.endswith(checkpoint._CARD)
+            target.writestr(item, text if is_card else source.read(item.filename))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda card: card.model_copy(update={"format": 99}).model_dump_json(), "model format 99"),
+        (lambda card: card.model_dump_json().replace('"seeds"', '"sedes"'), "unknown key 'sedes'"),
+        (lambda card: card.model_dump_json()[:-10], "its model card is damaged"),
+        (lambda _: "[1]", "its model card is damaged"),
+    ],
+)
+def test_bad_cards_are_refused(model, card, tmp_path, change, said):
+    path = tmp_path / "trace.pt"
+    rewrite_card(model, path, change(card))
+    assert said in refused(path)
+
+
+def test_huge_files_are_not_opened(model, tmp_path, monkeypatch):
+    path = tmp_path / "trace.pt"
+    shutil.copy(model, path)
+    monkeypatch.setattr(checkpoint, "MAX_BYTES", 1000)
+    assert "too many" in refused(path)
+
+
+def test_a_file_that_cannot_be_written_is_named(network, card, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(TraceError, match="cannot be written"):
+        export_model(network, card, tmp_path / "file" / "trace.pt")
