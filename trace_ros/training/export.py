@@ -49,7 +49,7 @@ def card_from_state(state: dict[str, Any]) -> ModelCard:
     return ModelCard(
         robot=state["robot"],
         robot_fingerprint=state["robot_fingerprint"],
-        rate_hz=round(state["rate_hz"], 6),
+        rate_hz=round(state["rate_hz"], 3),
         network=NetworkConfig.model_validate(state["config"]["network"]),
         training=state["config"],
         simulation=state["simulation"],

@@ -1,0 +1,131 @@
+"""``trace train`` and ``trace export``, on the real simulator, as a user types them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from commands import run_trace
+
+from trace_ros.estimator.checkpoint import load_model
+from trace_ros.estimator.estimator import TraceEstimator
+from trace_ros.robot import RobotDescription
+from trace_ros.sim.rollout import SimulationConfig, simulate_rollouts
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory) -> Path:
+    """A training config that simulates and trains in seconds."""
+    folder = tmp_path_factory.mktemp("config")
+    simulation = {
+        "duration": 1.0,
+        "settle": 0.3,
+        "minimum_duration": 0.5,
+        "batch": 4,
+        "physics": {"rate_hz": 1000},
+        "terrain": {
+            kind: {"weight": 0.0} for kind in ("slope", "perlin", "discrete", "random_steps", "inclined_steps")
+        },
+    }
+    simulation["terrain"] |= {"flat": {"weight": 1.0}, "stairs": {"weight": 0.0}}
+    training = {
+        "batch": 4,
+        "segment": 50,
+        "rollout_samples": 450,
+        "replay": {"capacity": 8, "minimum": 4, "chunk": 4},
+        "validation": {"rollouts": 2, "interval": 1e6},
+        "simulation": "mine.yaml",
+    }
+    (folder / "mine.yaml").write_text(yaml.safe_dump(simulation))
+    (folder / "quick.yaml").write_text(yaml.safe_dump(training))
+    return folder / "quick.yaml"
+
+
+def test_train_resume_export_and_run(config, tmp_path, monkeypatch, capsys):
+    run, result, model = tmp_path / "run", tmp_path / "result.json", tmp_path / "models" / "trace.pt"
+    arguments = ("train", "--output", run, "--config", config, "--seed", "3")
+    outcome = run_trace(monkeypatch, capsys, *arguments, "--steps", "4", "--json", result)
+    assert outcome.code == 0
+    figures = json.loads(result.read_text())
+    assert (figures["steps"], figures["finished"]) == (4, True)
+    assert "checkpoint:" in outcome.out and "velocity_rmse" in outcome.out
+    assert "held-out" in outcome.err and "held out:" in outcome.err
+    assert list((run / "tensorboard").glob("events*"))
+
+    outcome = run_trace(monkeypatch, capsys, *arguments, "--steps", "4")
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert "--resume" in outcome.err
+
+    outcome = run_trace(monkeypatch, capsys, "train", "--output", run, "--resume", "--steps", "6", "--json", result)
+    assert outcome.code == 0
+    assert json.loads(result.read_text())["steps"] == 6
+
+    outcome = run_trace(monkeypatch, capsys, "export", run / "checkpoint.pt", "--output", model)
+    assert outcome.code == 0
+    card = yaml.safe_load(model.with_suffix(".yaml").read_text())
+    assert (card["robot"], card["steps"], card["seeds"], card["rate_hz"]) == ("go2", 6, {"training": 3}, 500.0)
+    assert "--seed 3" in card["command"]
+    assert card["simulation"]["physics"]["rate_hz"] == 1000
+    assert card["figures"]["held_out"]["velocity_rmse"] > 0
+
+    robot = RobotDescription.load("go2")
+    loaded = load_model(model)
+    (walk, *_) = simulate_rollouts(SimulationConfig.load(config.parent / "mine.yaml"), robot, 1, 1)
+    estimator = TraceEstimator(loaded, robot)
+    estimates = [estimate for sample in walk.measured if (estimate := estimator.step(sample)) is not None]
+    assert len(estimates) == len(walk.measured) - 29
+    assert all(np.isfinite(estimate.position).all() for estimate in estimates)
+
+
+def test_ctrl_c_saves_and_resume_goes_on(config, tmp_path, monkeypatch, capsys):
+    run = tmp_path / "run"
+    trace = [sys.executable, "-c", "from trace_ros.cli import main; main()"]
+    command = [*trace, "train", "--output", run, "--config", config, "--steps", "100000"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True, env=environment) as process:
+        deadline = time.monotonic() + 120
+        events = run / "tensorboard"
+        while not (run / "replay" / "chunk_000001.npy").exists() and time.monotonic() < deadline:
+            assert process.poll() is None
+            time.sleep(0.1)
+        assert events.exists()
+        time.sleep(1.0)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "--resume" in said
+    assert "Traceback" not in said
+    outcome = run_trace(monkeypatch, capsys, "train", "--output", run, "--resume", "--steps", "1")
+    assert outcome.code == 0
+    assert f"training go2 in {run} for 1 steps, 100% done" in outcome.err.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["train"], "--output"),
+        (["train", "--output", "x", "--robot", "unicorn"], "unknown robot 'unicorn'"),
+        (["train", "--output", "x", "--config", "unheard"], "unheard.yaml: no such file"),
+        (["train", "--output", "x", "--hours", "1", "--steps", "5"], "one of both"),
+        (["train", "--output", "x", "--steps", "0"], "above zero"),
+        (["train", "--output", "x", "--resume"], "no such training checkpoint"),
+        (["train", "--output", "x", "--resume", "--seed", "1"], "leave them out"),
+        (["export", "nothing.pt", "--output", "y.pt"], "nothing.pt: no such training checkpoint"),
+        (["export", "nothing.pt", "--output", "y.pt", "--robot", "unicorn"], "unknown robot"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(arguments, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    outcome = run_trace(monkeypatch, capsys, *arguments)
+    assert outcome.code == 2
+    assert said in outcome.err
+    assert outcome.err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
