@@ -1,4 +1,4 @@
-"""What a physics engine must offer (`SimulationBackend`), what it is given (`Scene`) and what it records (`PhysicsTrace`).
+"""What a physics engine offers (`SimulationBackend`), what it is given (`Scene`) and what it records (`PhysicsTrace`).
 
 An engine steps a batch of robots, each in its own world. Everything that is not physics (policies, sensors, contact
 labels, falls) is computed from the trace, the same for all engines.
@@ -148,9 +148,16 @@ class PhysicsTrace:
             return np.zeros((robots, steps, *shape))
 
         return cls(
-            double(3), double(4), double(3), double(3), single(JOINTS), single(JOINTS), single(LEGS, 3), single(LEGS, 3),
-            np.zeros((robots, steps), dtype=np.bool_),
-        )  # fmt: skip
+            position=double(3),
+            orientation=double(4),
+            velocity=double(3),
+            angular_velocity=double(3),
+            joint_position=single(JOINTS),
+            joint_velocity=single(JOINTS),
+            foot_force=single(LEGS, 3),
+            foot_normal=single(LEGS, 3),
+            torso_contact=np.zeros((robots, steps), dtype=np.bool_),
+        )
 
 
 class SimulationBackend(Protocol):
@@ -182,5 +189,7 @@ def create_backend(scenes: Sequence[Scene], robot: RobotDescription, config: Phy
     try:
         backend = getattr(import_module(module), name)
     except ModuleNotFoundError as error:
-        raise TraceError(f"simulation backend {config.backend!r} needs {distribution}: pip install {distribution}") from error
+        raise TraceError(
+            f"simulation backend {config.backend!r} needs {distribution}: pip install {distribution}"
+        ) from error
     return cast(SimulationBackend, backend(scenes, robot, config))

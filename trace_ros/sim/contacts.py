@@ -88,7 +88,7 @@ def _hysteresis(force: FloatArray, on: float, off: float) -> BoolArray:
 
 
 def _drop_short(labels: BoolArray, value: bool, samples: int) -> BoolArray:
-    """Invert the runs of ``value`` that are shorter than ``samples``, except at the ends, where their length is unknown."""
+    """Invert the runs of ``value`` that are shorter than ``samples``, except at the ends: their length is unknown."""
     if samples <= 1 or not len(labels):
         return labels
     edges = np.flatnonzero(np.diff(labels)) + 1

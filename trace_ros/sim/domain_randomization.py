@@ -160,9 +160,7 @@ class SlipSchedule:
     friction: FloatArray
 
 
-def draw_slips(
-    config: ContactRandomization, duration: float, rate_hz: float, rng: np.random.Generator
-) -> SlipSchedule:
+def draw_slips(config: ContactRandomization, duration: float, rate_hz: float, rng: np.random.Generator) -> SlipSchedule:
     """One rollout's sudden slips."""
     shape = (int(np.ceil(duration * rate_hz)), LEGS)
     return SlipSchedule(rng.random(shape) < config.slip_probability, rng.uniform(*config.slip_friction, shape))

@@ -140,6 +140,11 @@ def _robot_spec(robot: RobotDescription, config: PhysicsConfig) -> mujoco.MjSpec
     for geom in spec.geoms:
         geom.contype, geom.conaffinity = 1, 0
         geom.condim = _CONDIM
+    # A link without inertia in the URDF has none; MuJoCo would give it one by the volume of its shapes.
+    for body in spec.bodies:
+        if not body.explicitinertial:
+            for geom in body.geoms:
+                geom.mass = 0.0
     base = spec.body(robot.base_link)
     base.add_freejoint(name=_root_name(robot))
     for link in robot.foot_links:
@@ -185,7 +190,9 @@ def _compile(template: mujoco.MjSpec, scene: Scene, robot: RobotDescription) -> 
     _add_terrain(spec, scene.terrain)
     model = spec.compile()
     if model.nv != 6 + JOINTS:
-        raise TraceError(f"{robot.urdf}: has {model.nv - 6} moving joints, expected the {JOINTS} that the robot file names")
+        raise TraceError(
+            f"{robot.urdf}: has {model.nv - 6} moving joints, expected the {JOINTS} that the robot file names"
+        )
     return model
 
 

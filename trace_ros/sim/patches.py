@@ -84,7 +84,7 @@ class PerlinPatch(_Patch):
 
     def build(self, rng: np.random.Generator) -> tuple[HeightField | Box, ...]:
         """One height field."""
-        columns, rows = (int(round(length / self.cell)) + 1 for length in self.size)
+        columns, rows = (round(length / self.cell) + 1 for length in self.size)
         heights = perlin_heights((rows, columns), self.cell, self.amplitude, self.wavelength, rng)
         fade = np.minimum.outer(_distance_to_border(rows, self.cell), _distance_to_border(columns, self.cell))
         fade = np.clip(fade / self.border, 0.0, 1.0)
@@ -93,8 +93,8 @@ class PerlinPatch(_Patch):
 
 
 class BlocksPatch(_Patch):
-    """Blocks of differing heights, 0 to ``height`` (m), of ``block`` (m) a side; ``inclination`` (rad) of inclined steps;
-    ``count`` of discrete heights that lie over each other."""
+    """Blocks of ``block`` (m) a side whose heights lie between 0 and ``height`` (m); ``inclination`` (rad) of inclined
+    steps; ``count`` of discrete heights that lie over each other."""
 
     kind: Literal["discrete", "random_steps", "inclined_steps"]
     height: Positive
@@ -113,7 +113,8 @@ class BlocksPatch(_Patch):
             shape = (max(int(length / self.block), 1), max(int(width / self.block), 1))
             boxes = block_boxes(self.height, self.block, lean, shape, rng)
         return tuple(
-            Box((b.centre[0] + x, b.centre[1] + y, b.centre[2]), b.half_size, self.surface, b.roll, b.pitch) for b in boxes
+            Box((b.centre[0] + x, b.centre[1] + y, b.centre[2]), b.half_size, self.surface, b.roll, b.pitch)
+            for b in boxes
         )
 
 
@@ -143,7 +144,7 @@ class RampPatch(_Patch):
 
     def build(self, rng: np.random.Generator) -> tuple[HeightField | Box, ...]:  # noqa: ARG002
         """One height field."""
-        columns, rows = (int(round(length / self.cell)) + 1 for length in self.size)
+        columns, rows = (round(length / self.cell) + 1 for length in self.size)
         along = np.minimum(np.tan(self.inclination) * _distance_to_border(columns, self.cell), self.height)
         return (HeightField(self.centre, self.cell, np.tile(along, (rows, 1)), self.surface),)
 

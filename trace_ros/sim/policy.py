@@ -13,10 +13,8 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
-import onnx
 import torch
 from numpy.typing import NDArray
-from onnx import numpy_helper
 from pydantic import BaseModel, Field
 
 from trace_ros.errors import TraceError
@@ -159,7 +157,9 @@ class WalkingPolicy:
         description = load_yaml_model(PolicyDescription, path, "policy")
         if sorted(description.joint_order) != sorted(robot.joint_names):
             odd = sorted(set(description.joint_order) ^ set(robot.joint_names))
-            raise TraceError(f"{path}: joint_order does not name the robot's 12 joints once each (see {', '.join(odd)})")
+            raise TraceError(
+                f"{path}: joint_order does not name the robot's 12 joints once each (see {', '.join(odd)})"
+            )
         weights = _locate_weights(description, path)
         inputs = sum(_SIZES[term.name] for term in description.observation)
         return cls(description, _load_network(weights, inputs), robot)
@@ -238,8 +238,14 @@ def read_onnx_mlp(path: Path) -> torch.nn.Sequential:
     """A chain of fully connected layers from an ONNX file, as a torch module for any batch size.
 
     Raises:
-        TraceError: the file is unreadable or holds anything but ``Gemm`` and the usual activations, one after another.
+        TraceError: ``onnx`` is not installed, the file is unreadable, or it holds anything but ``Gemm`` and the usual
+            activations, one after another.
     """
+    try:
+        import onnx
+        from onnx import numpy_helper
+    except ModuleNotFoundError as error:
+        raise TraceError(f"{path}: reading it needs onnx: pip install onnx (or give a TorchScript file)") from error
     try:
         graph = onnx.load(str(path)).graph
     except Exception as error:  # protobuf's decoding errors share no public base class
@@ -249,7 +255,9 @@ def read_onnx_mlp(path: Path) -> torch.nn.Sequential:
     previous = graph.input[0].name
     for node in graph.node:
         if not node.input or node.input[0] != previous:
-            raise TraceError(f"{path}: {node.op_type} does not follow its predecessor; only chains of layers are understood")
+            raise TraceError(
+                f"{path}: {node.op_type} does not follow its predecessor; only chains of layers are understood"
+            )
         attributes = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
         if node.op_type == "Gemm":
             layers.append(_linear(path, [weights.get(name) for name in node.input[1:]], attributes))
@@ -257,12 +265,16 @@ def read_onnx_mlp(path: Path) -> torch.nn.Sequential:
             layers.append(_ACTIVATIONS[node.op_type]())
         else:
             known = ", ".join(["Gemm", *_ACTIVATIONS])
-            raise TraceError(f"{path}: operator {node.op_type} is not understood (known: {known}); export to TorchScript")
+            raise TraceError(
+                f"{path}: operator {node.op_type} is not understood (known: {known}); export to TorchScript"
+            )
         previous = node.output[0]
     return torch.nn.Sequential(*layers)
 
 
-def _linear(path: Path, parameters: Sequence[NDArray[np.float32] | None], attributes: dict[str, float]) -> torch.nn.Linear:
+def _linear(
+    path: Path, parameters: Sequence[NDArray[np.float32] | None], attributes: dict[str, float]
+) -> torch.nn.Linear:
     weight, bias = (*parameters, None)[:2]
     if weight is None or attributes.get("alpha", 1.0) != 1.0 or attributes.get("beta", 1.0) != 1.0:
         raise TraceError(f"{path}: a Gemm without stored weights, or scaled, is not understood; export to TorchScript")

@@ -65,8 +65,8 @@ def draw_variation(
 
 
 # A robot that is told to hold still keeps the mean of its joint positions and targets (hence torques, which carry its
-# weight) over the last moments (s): trembling averages out while the posture stays fitted to the ground. It comes to that
-# posture at the second time constant (s).
+# weight) over the last moments (s): trembling averages out while the posture stays fitted to the ground. It comes to
+# that posture at the second time constant (s).
 _POSTURE_MEMORY = 0.3
 _POSTURE_APPROACH = 0.1
 
@@ -92,7 +92,7 @@ class RandomizedPolicy:
         self._approach = float(np.exp(-control_period / _POSTURE_APPROACH))
 
     def act(self, observed: PolicyInput, hold: NDArray[np.bool_]) -> FloatArray:
-        """Joint targets (B, 12) rad, package order; robots with ``hold`` (B,) keep still instead of obeying the policy."""
+        """Joint targets (B, 12) rad, package order; robots with ``hold`` (B,) keep still whatever the policy says."""
         policy = self.policy
         action = policy.act(observed, self._action)
         wanted = policy.joint_target(self._scale * action) + self._bias

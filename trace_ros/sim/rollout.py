@@ -159,8 +159,8 @@ def simulate_rollouts(
 ) -> Iterator[Rollout]:
     """Simulate ``count`` rollouts, batch by batch; deterministic in (config, robot, seed, count).
 
-    Rollouts come grouped by the structure of their ground, so shuffle them before use. A rollout with a fall ends before
-    it; one that is shorter than ``minimum_duration`` after that is dropped, so fewer than ``count`` may come.
+    Rollouts come grouped by the structure of their ground, so shuffle them before use. A rollout with a fall ends
+    before it; one that is shorter than ``minimum_duration`` after that is dropped, so fewer than ``count`` may come.
 
     Args:
         config: the distribution.
@@ -182,9 +182,13 @@ def simulate_rollouts(
     for kinds in _BATCHED_KINDS:
         members = [(kind, rng) for kind in kinds for rng in groups.get(kind, [])]
         for start in range(0, len(members), config.batch):
-            plans = [_draw_plan(config, robot, policy, kind, rng) for kind, rng in members[start : start + config.batch]]
+            plans = [
+                _draw_plan(config, robot, policy, kind, rng) for kind, rng in members[start : start + config.batch]
+            ]
             yield from _simulate_batch(config, robot, policy, plans, statistics)
-    logger.info("simulated %d rollouts, %d falls, %d dropped", statistics.simulated, statistics.fallen, statistics.dropped)
+    logger.info(
+        "simulated %d rollouts, %d falls, %d dropped", statistics.simulated, statistics.fallen, statistics.dropped
+    )
 
 
 def _draw_plan(

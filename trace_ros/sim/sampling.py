@@ -66,7 +66,7 @@ def clean_log(
     """What perfect sensors of one robot would have said.
 
     The gyroscope and the specific force (at the IMU's place, in body axes) are means over the physics steps since the
-    previous sample; foot forces likewise; joints and the reference are of the instant itself. The target joint torque is
+    previous sample; foot forces likewise; joints and the reference are of the instant itself. The target torque is
     ``kp (q_des - q) - kd dq`` with the controller's nominal gains, clipped to the robot's torque limits: what a robot's
     controller would report as its command.
 

@@ -103,15 +103,20 @@ class Box:
         return Rotation.from_euler("xyz", (self.roll, self.pitch, 0.0))
 
     def height_at(self, xy: FloatArray) -> FloatArray:
-        """Height of the top face; minus infinity beside it. ``(N, 2) -> (N,)``."""
+        """Height of the highest point; minus infinity beside the box. ``(N, 2) -> (N,)``."""
         axes = self.rotation.as_matrix()
-        middle = np.asarray(self.centre) + self.half_size[2] * axes[:, 2]
-        normal = axes[:, 2]
-        offset = xy - middle[:2]
-        rise = -(offset @ normal[:2]) / normal[2]
-        local = np.column_stack((offset, rise)) @ axes
-        inside = (np.abs(local[:, :2]) <= np.asarray(self.half_size[:2]) + 1e-9).all(axis=1)
-        return np.where(inside, middle[2] + rise, -np.inf)
+        half = np.asarray(self.half_size)
+        # A vertical line through (x, y) is inside all three pairs of faces between the lowest exit and the last entry.
+        start = np.column_stack((xy, np.zeros(len(xy)))) - np.asarray(self.centre)
+        offset, slope = start @ axes, axes[2]
+        top, bottom = np.full(len(xy), np.inf), np.full(len(xy), -np.inf)
+        for axis in range(3):
+            if abs(slope[axis]) < 1e-12:
+                top = np.where(np.abs(offset[:, axis]) <= half[axis], top, -np.inf)
+                continue
+            middle, reach = -offset[:, axis] / slope[axis], half[axis] / abs(slope[axis])
+            top, bottom = np.minimum(top, middle + reach), np.maximum(bottom, middle - reach)
+        return np.where(top >= bottom, top, -np.inf)
 
 
 @dataclass(frozen=True)
@@ -134,7 +139,8 @@ class Terrain:
         """Height of the highest part (m); minus infinity where there is no ground. ``(N, 2) -> (N,)``."""
         xy = np.atleast_2d(np.asarray(xy, dtype=float))
         height = np.full(len(xy), -np.inf)
-        for part in (*self.planes, *self.height_fields, *self.boxes):
+        parts: tuple[Plane | HeightField | Box, ...] = (*self.planes, *self.height_fields, *self.boxes)
+        for part in parts:
             height = np.maximum(height, part.height_at(xy))
         return height
 

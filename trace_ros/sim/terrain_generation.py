@@ -11,6 +11,7 @@ from typing import Annotated, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field, model_validator
+from scipy.spatial.transform import Rotation
 
 from trace_ros.sim.ranges import STRICT, Range, draw
 from trace_ros.sim.terrain import Box, HeightField, Plane, Surface, Terrain
@@ -21,6 +22,10 @@ TerrainKind = Literal["flat", "slope", "perlin", "discrete", "random_steps", "in
 TERRAIN_KINDS: tuple[TerrainKind, ...] = get_args(TerrainKind)
 Weight = Annotated[float, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
+
+
+# Neighbouring blocks reach into each other by twice this (m).
+_OVERLAP = 0.005
 
 
 class FlatConfig(BaseModel):
@@ -145,7 +150,9 @@ def perlin_heights(
     shape: tuple[int, int], cell: float, amplitude: float, wavelength: float, rng: np.random.Generator
 ) -> FloatArray:
     """Gradient noise (Perlin 1985) of two octaves, from 0 to ``amplitude``. ``(rows, columns)`` m."""
-    height = _gradient_noise(shape, cell / wavelength, rng) + 0.35 * _gradient_noise(shape, 2.7 * cell / wavelength, rng)
+    height = _gradient_noise(shape, cell / wavelength, rng) + 0.35 * _gradient_noise(
+        shape, 2.7 * cell / wavelength, rng
+    )
     height -= height.min()
     return amplitude * height / max(float(height.max()), 1e-9)
 
@@ -169,19 +176,23 @@ def block_boxes(
     inclination: float,
     shape: tuple[int, int],
     rng: np.random.Generator,
-    depth: float = 0.5,
+    depth: float = 0.3,
 ) -> tuple[Box, ...]:
-    """A pavement of ``shape`` (along x, along y) blocks around the origin whose tops lie between 0 and ``height`` (m) and
-    lean by ``inclination`` (rad) in random directions."""
+    """A pavement of ``shape`` (along x, along y) blocks around the origin.
+
+    Their tops lie between 0 and ``height`` (m) and lean by ``inclination`` (rad) in random directions.
+    """
     boxes = []
     for place in np.ndindex(shape):
         x, y = ((index - (count - 1) / 2) * size for index, count in zip(place, shape, strict=True))
         direction = rng.uniform(0.0, 2 * np.pi)
-        roll, pitch = inclination * float(np.sin(direction)), inclination * float(np.cos(direction))
-        top = rng.uniform(0.0, height)
-        # Blocks that lean must not show gaps: they overlap by what leaning takes away.
-        half = size / 2 * (1 + 0.5 * float(np.sin(inclination)) ** 2)
-        boxes.append(Box((x, y, top - depth), (half, half, depth), roll=roll, pitch=pitch))
+        lean = Rotation.from_euler("xyz", (inclination * np.sin(direction), inclination * np.cos(direction), 0.0))
+        roll, pitch, _ = lean.as_euler("xyz")
+        # Blocks lean about the middle of their tops, and are larger by what leaning takes away: no gaps between them.
+        middle = np.array([x, y, rng.uniform(0.0, height)]) - depth * lean.as_matrix()[:, 2]
+        half = size / 2 / float(np.cos(inclination)) + _OVERLAP
+        centre = (float(middle[0]), float(middle[1]), float(middle[2]))
+        boxes.append(Box(centre, (half, half, depth), roll=float(roll), pitch=float(pitch)))
     return tuple(boxes)
 
 

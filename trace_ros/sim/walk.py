@@ -133,4 +133,3 @@ def first_fall(trace: PhysicsTrace, config: FallConfig) -> NDArray[np.int64]:
     fallen = ~(upright >= np.cos(config.tilt)) | trace.torso_contact
     steps = fallen.shape[1]
     return np.where(fallen.any(axis=1), fallen.argmax(axis=1), steps)
-

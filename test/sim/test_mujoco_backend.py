@@ -1,0 +1,180 @@
+"""The engine against mechanics worked out by hand, and its ground against `Terrain.height_at`."""
+
+import mujoco
+import numpy as np
+import pytest
+from scipy.spatial.transform import Rotation
+
+from trace_ros.errors import TraceError
+from trace_ros.geometry import GRAVITY
+from trace_ros.sim.backend import PhysicsConfig, PhysicsTrace, RobotDynamics, Scene, create_backend
+from trace_ros.sim.mujoco_backend import MujocoBackend
+from trace_ros.sim.terrain import Box, HeightField, Plane, Surface, Terrain
+from trace_ros.sim.terrain_generation import TERRAIN_KINDS, TerrainConfig, generate_terrain
+
+CONFIG = PhysicsConfig()
+FLAT = Terrain("flat", planes=(Plane(),))
+LEVEL = np.array([[0.0, 0.0, 0.0, 1.0]])
+
+
+def dynamics(go2, **changes) -> RobotDynamics:
+    return RobotDynamics(**({"kp": 20.0, "kd": 0.5, "torque_limit": go2.torque_limits} | changes))
+
+
+def run(go2, scene, height, steps=10, push=(0.0, 0.0, 0.0), orientation=LEVEL):
+    backend = MujocoBackend([scene], go2, CONFIG)
+    trace = PhysicsTrace.allocate(1, steps * CONFIG.steps_per_control)
+    target = go2.nominal_joint_positions[None]
+    backend.reset(np.array([[0.0, 0.0, height]]), orientation, target)
+    for step in range(steps):
+        backend.advance(target, np.array([push]), trace, step * CONFIG.steps_per_control)
+    return trace, backend
+
+
+def mass(backend) -> float:
+    return float(backend._models[0].body_mass.sum())
+
+
+def test_free_fall(go2):
+    trace, backend = run(go2, Scene(FLAT, dynamics(go2)), 50.0)
+    # The links' masses in the URDF: 6.921 + 4 (0.678 + 1.152 + 0.241352).
+    assert mass(backend) == pytest.approx(15.2064, abs=1e-3)
+    elapsed = np.arange(1, 201) / CONFIG.rate_hz
+    # The origin is not the centre of mass, so joints that settle move it by a little.
+    assert np.allclose(trace.velocity[0, :, 2], -GRAVITY * elapsed, atol=0.05)
+    assert not trace.torso_contact.any()
+    assert (trace.foot_force == 0).all()
+
+
+def test_push_is_in_the_world_frame_whatever_the_heading(go2):
+    turned = Rotation.from_euler("z", 1.2).as_quat()[None]
+    for orientation in (LEVEL, turned):
+        trace, backend = run(go2, Scene(FLAT, dynamics(go2)), 50.0, push=(100.0, 0.0, 0.0), orientation=orientation)
+        expected = 100.0 / mass(backend) * 0.1
+        assert trace.velocity[0, -1, 0] == pytest.approx(expected, rel=0.1)
+        assert abs(trace.velocity[0, -1, 1]) < 0.1 * expected
+
+
+def test_standing_forces_and_normals(go2):
+    trace, backend = run(go2, Scene(FLAT, dynamics(go2, kp=200.0, kd=5.0)), 0.34, steps=80)
+    late = slice(-200, None)
+    assert trace.foot_force[0, late].sum(axis=1).mean(axis=0) == pytest.approx([0, 0, mass(backend) * GRAVITY], abs=2.0)
+    assert np.allclose(trace.foot_normal[0, late], [0, 0, 1])
+
+
+def test_slope_tilts_the_normal_and_friction_holds(go2):
+    slope = Terrain("slope", planes=(Plane(inclination=0.15),))
+    feet = go2.kinematics.forward(go2.nominal_joint_positions)[0]
+    height = float(np.max(slope.height_at(feet[:, :2]) - feet[:, 2])) + go2.foot_radius
+    trace, _ = run(go2, Scene(slope, dynamics(go2, kp=200.0, kd=5.0)), height, steps=80)
+    touching = np.linalg.norm(trace.foot_normal[0, -100:], axis=-1) > 0.5
+    assert touching.any()
+    # Rising along +x: the normal leans back.
+    assert np.allclose(trace.foot_normal[0, -100:][touching], [-np.sin(0.15), 0, np.cos(0.15)], atol=1e-3)
+
+
+def test_slippery_surface_lets_go_and_the_foot_friction_can_be_changed(go2):
+    slope = Plane(inclination=0.1)
+    feet = go2.kinematics.forward(go2.nominal_joint_positions)[0]
+    height = float(np.max(slope.height_at(feet[:, :2]) - feet[:, 2])) + go2.foot_radius
+    stiff = dynamics(go2, kp=200.0, kd=5.0, foot_friction=1.0)
+
+    def slide(surface: Surface, friction: float | None) -> float:
+        scene = Scene(Terrain("slope", planes=(Plane(0.1, surface=surface),)), stiff)
+        backend = MujocoBackend([scene], go2, CONFIG)
+        trace = PhysicsTrace.allocate(1, 60 * CONFIG.steps_per_control)
+        target = go2.nominal_joint_positions[None]
+        backend.reset(np.array([[0.0, 0.0, height]]), LEVEL, target)
+        if friction is not None:
+            backend.set_foot_friction(np.full((1, 4), friction))
+        for step in range(60):
+            backend.advance(target, np.zeros((1, 3)), trace, step * CONFIG.steps_per_control)
+        return float(trace.velocity[0, -200:, 0].mean())
+
+    holds = slide(Surface(), None)
+    assert abs(holds) < 0.1
+    assert slide(Surface(friction=0.02), None) < holds - 0.2
+    assert slide(Surface(), 0.02) < holds - 0.2
+
+
+def test_dynamics_change_the_model(go2):
+    scene = Scene(
+        FLAT,
+        dynamics(
+            go2,
+            base_mass=2.0,
+            base_com_offset=(0.01, 0.02, 0.03),
+            mass_scale=1.1,
+            joint_friction=0.3,
+            joint_damping=0.2,
+        ),
+    )
+    _, changed = run(go2, scene, 50.0, steps=1)
+    _, plain = run(go2, Scene(FLAT, dynamics(go2)), 50.0, steps=1)
+    assert mass(changed) == pytest.approx(1.1 * mass(plain) + 2.0)
+    before, after = plain._models[0], changed._models[0]
+    base = mujoco.mj_name2id(before, mujoco.mjtObj.mjOBJ_BODY, go2.base_link)
+    assert np.allclose(after.body_ipos[base] - before.body_ipos[base], (0.01, 0.02, 0.03))
+    thigh = mujoco.mj_name2id(before, mujoco.mjtObj.mjOBJ_BODY, "FL_thigh")
+    assert np.allclose(after.body_inertia[thigh], 1.1 * before.body_inertia[thigh])
+    assert np.allclose(after.dof_frictionloss[6:], 0.3)
+    assert np.allclose(after.dof_damping[6:], 0.2)
+    assert np.allclose(after.dof_armature[6:], 0.01)
+
+
+def test_torque_limit_is_the_actuators(go2):
+    limit = np.full(12, 1.0)
+    trace, _ = run(go2, Scene(FLAT, dynamics(go2, torque_limit=limit, kp=200.0)), 0.34, steps=60)
+    assert trace.position[0, -1, 2] < 0.2  # too weak to stand
+    assert trace.torso_contact[0].any()
+
+
+@pytest.mark.parametrize("kind", TERRAIN_KINDS)
+def test_the_engines_ground_is_where_height_at_says(go2, kind):
+    terrain = generate_terrain(kind, TerrainConfig(), 4.0, np.random.default_rng(5))
+    assert np.isfinite(terrain.height_at(np.random.default_rng(0).uniform(-4, 4, (200, 2)))).all()
+    _compare(go2, terrain, 0.02 if kind == "perlin" else 1e-6)
+
+
+def test_mixed_ground(go2):
+    rng = np.random.default_rng(2)
+    field = HeightField((1.0, -0.5), 0.2, rng.uniform(0.0, 0.3, (8, 12)))
+    boxes = (Box((-1.0, 1.0, 0.1), (0.5, 0.7, 0.2), roll=0.2, pitch=-0.3),)
+    _compare(go2, Terrain("mixed", (Plane(0.1, -0.2),), (field,), boxes), 0.1)
+
+
+def _compare(go2, terrain, tolerance):
+    """Rays from above must hit at `height_at`; facets of height fields differ from bilinear by the tolerance."""
+    model = MujocoBackend([Scene(terrain, dynamics(go2))], go2, CONFIG)._models[0]
+    data = mujoco.MjData(model)
+    data.qpos[:3] = [0.0, 0.0, -50.0]  # the robot out of the way
+    mujoco.mj_forward(model, data)
+    hit = np.zeros(1, dtype=np.int32)
+    points = np.random.default_rng(1).uniform(-2.0, 2.0, (100, 2))
+    expected = terrain.height_at(points)
+    for (x, y), height in zip(points, expected, strict=True):
+        origin = np.array([x, y, 20.0])
+        distance = mujoco.mj_ray(model, data, origin, np.array([0.0, 0.0, -1.0]), None, 1, -1, hit)
+        assert 20.0 - distance == pytest.approx(height, abs=tolerance)
+
+
+def test_a_urdf_that_cannot_be_loaded(go2, tmp_path):
+    broken = tmp_path / "robot.urdf"
+    broken.write_text("<robot name='x'><link name='base_link'><inertial><mass value='many'/></inertial></link></robot>")
+    with pytest.raises(TraceError, match=r"robot.urdf: MuJoCo cannot load it"):
+        MujocoBackend([Scene(FLAT, dynamics(go2))], go2.model_copy(update={"urdf": broken}), CONFIG)
+
+
+def test_threads_do_not_change_the_result(go2):
+    scenes = [Scene(FLAT, dynamics(go2, foot_friction=mu)) for mu in (0.4, 0.8, 1.2)]
+    results = []
+    for threads in (1, 2):
+        config = PhysicsConfig(threads=threads)
+        backend = create_backend(scenes, go2, config)
+        trace = PhysicsTrace.allocate(3, 10 * config.steps_per_control)
+        target = np.tile(go2.nominal_joint_positions, (3, 1))
+        backend.reset(np.tile([0.0, 0.0, 0.35], (3, 1)), np.tile(LEVEL, (3, 1)), target)
+        for step in range(10):
+            backend.advance(target, np.zeros((3, 3)), trace, step * config.steps_per_control)
+        results.append(trace.position)
+    assert np.array_equal(*results)

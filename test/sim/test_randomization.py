@@ -1,0 +1,138 @@
+"""Commands, pushes, slips and ground: what is drawn lies where the configuration says."""
+
+import numpy as np
+import pytest
+
+from trace_ros.sim.commands import CommandConfig, draw_commands, hold_phases
+from trace_ros.sim.domain_randomization import (
+    ContactRandomization,
+    PushRandomization,
+    RandomizationConfig,
+    SlipProcess,
+    SlipSchedule,
+    draw_dynamics,
+    draw_pushes,
+    draw_slips,
+)
+from trace_ros.sim.terrain_generation import TERRAIN_KINDS, TerrainConfig, block_boxes, generate_terrain, perlin_heights
+
+LIMITS = np.array([1.0, 0.5, 1.2])
+
+
+def test_commands_stand_turn_and_go_sideways_and_backwards():
+    rng = np.random.default_rng(0)
+    drawn = [draw_commands(CommandConfig(), LIMITS, 5.0, 100.0, rng) for _ in range(1000)]
+    standing = np.mean([not commands.any() for commands in drawn])
+    assert standing == pytest.approx(0.1, abs=0.03)
+    every = np.concatenate(drawn)
+    assert (np.abs(every) <= LIMITS).all()
+    assert every[:, 0].min() < -0.9
+    assert every[:, 0].max() > 0.9
+    single = (every != 0).sum(axis=1) == 1
+    assert {int(axis) for axis in np.argmax(every[single] != 0, axis=1)} == {0, 1, 2}
+    changes = [np.any(np.diff(commands, axis=0) != 0, axis=1).sum() for commands in drawn if commands.any()]
+    assert np.mean(changes) > 1.5
+    assert not np.concatenate([commands[:20] for commands in drawn]).any()  # none before the earliest onset
+
+
+def test_holding_begins_after_a_while_of_standing():
+    commands = np.zeros((10, 3))
+    commands[4, 2] = 0.1
+    assert hold_phases(commands, 0.02, 100.0).tolist() == [False] * 2 + [True] * 2 + [False] * 3 + [True] * 3
+
+
+def test_pushes_are_within_their_bounds():
+    rng = np.random.default_rng(1)
+    config = PushRandomization(probability=1.0, vertical=0.0)
+    pushes = np.stack([draw_pushes(config, 1.0, 5.0, 100.0, rng) for _ in range(200)])
+    force = np.linalg.norm(pushes, axis=-1)
+    assert not force[:, :99].any()
+    pushed = force[force > 0]
+    assert pushed.min() >= 10.0
+    assert pushed.max() <= 100.0 + 1e-9
+    assert force.any(axis=1).mean() > 0.9
+    assert not draw_pushes(PushRandomization(probability=0.0), 0.0, 5.0, 100.0, rng).any()
+
+
+def test_a_slip_lasts_until_the_foot_lifts():
+    starts = np.zeros((6, 4), dtype=np.bool_)
+    starts[[1, 2], [0, 1]] = True  # foot 1 is in the air at step 2
+    schedule = SlipSchedule(starts, np.full((6, 4), 0.35))
+    process = SlipProcess(np.array([0.8]), [schedule])
+    down, lifted = np.array([[True, False, True, True]]), np.array([[False, False, True, True]])
+    assert process.update(0, down) is None
+    slipping = process.update(1, down)
+    assert slipping is not None
+    assert slipping.tolist() == [[0.35, 0.8, 0.8, 0.8]]
+    assert process.update(2, down) is None
+    after = process.update(3, lifted)
+    assert after is not None
+    assert after.tolist() == [[0.8] * 4]
+    assert process.onsets.tolist() == [1]
+
+
+def test_slips_start_as_often_as_the_paper_says():
+    schedule = draw_slips(ContactRandomization(), 1000.0, 100.0, np.random.default_rng(2))
+    assert schedule.starts.mean() == pytest.approx(0.01, rel=0.1)
+    assert 0.3 <= schedule.friction.min() <= schedule.friction.max() <= 0.4
+
+
+def test_dynamics_are_within_bounds_and_can_be_switched_off(go2, policy):
+    rng = np.random.default_rng(3)
+    config = RandomizationConfig()
+    drawn = [draw_dynamics(config, go2, policy, True, rng) for _ in range(500)]
+    friction = np.array([dynamics.foot_friction for dynamics in drawn])
+    assert (friction.min(), friction.max()) == pytest.approx((0.4, 1.2), abs=0.02)
+    rough = [draw_dynamics(config, go2, policy, False, rng).foot_time_constant for _ in range(200)]
+    assert max(rough) <= config.contact.time_constant_uneven[1]
+    off = RandomizationConfig.model_validate(
+        {
+            "dynamics": {
+                "base_mass": [0, 0],
+                "base_com_offset": [0, 0, 0],
+                "mass_scale": [1, 1],
+                "inertia_scale": [1, 1],
+                "motor_strength": [1, 1],
+                "kp_scale": [1, 1],
+                "kd_scale": [1, 1],
+            }
+        }
+    )
+    plain = draw_dynamics(off, go2, policy, True, rng)
+    assert (plain.kp, plain.kd, plain.base_mass, plain.mass_scale) == (policy.kp, policy.kd, 0.0, 1.0)
+    assert np.array_equal(plain.torque_limit, go2.torque_limits)
+
+
+@pytest.mark.parametrize("kind", TERRAIN_KINDS)
+def test_ground_reaches_far_enough_and_repeats_with_its_seed(kind):
+    config = TerrainConfig()
+    first, second, other = (generate_terrain(kind, config, 8.0, np.random.default_rng(seed)) for seed in (4, 4, 5))
+    grid = np.stack(np.meshgrid(np.linspace(-8, 8, 60), np.linspace(-8, 8, 60)), axis=-1).reshape(-1, 2)
+    height = first.height_at(grid)
+    assert np.isfinite(height).all()
+    assert np.array_equal(height, second.height_at(grid))
+    assert first.structure == other.structure  # so that they can share a batch
+    if kind != "flat":
+        assert not np.allclose(height, other.height_at(grid))
+
+
+def test_perlin_spans_its_amplitude_without_jumps():
+    heights = perlin_heights((120, 120), 0.1, 0.15, 1.2, np.random.default_rng(6))
+    assert (heights.min(), heights.max()) == pytest.approx((0.0, 0.15))
+    assert np.abs(np.diff(heights, axis=0)).max() < 0.06
+
+
+def test_blocks_leave_no_gaps():
+    boxes = block_boxes(0.1, 0.5, 0.17, (6, 6), np.random.default_rng(7))
+    points = np.random.default_rng(8).uniform(-1.4, 1.4, (2000, 2))
+    height = np.max([box.height_at(points) for box in boxes], axis=0)
+    assert height.min() > -0.1
+    assert height.max() < 0.25
+
+
+def test_terrain_kinds_come_by_weight():
+    config = TerrainConfig.model_validate(
+        {kind: {"weight": 0.0} for kind in TERRAIN_KINDS} | {"stairs": {"weight": 3.0}}
+    )
+    rng = np.random.default_rng(9)
+    assert {config.draw_kind(rng) for _ in range(20)} == {"stairs"}
