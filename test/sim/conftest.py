@@ -1,4 +1,4 @@
-"""A small world for the tests of the simulation: one robot, one policy, one batch of rollouts on all kinds of ground."""
+"""A small world for the simulation tests: one robot, one policy, one batch of rollouts on all kinds of ground."""
 
 import pytest
 import torch
