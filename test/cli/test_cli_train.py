@@ -68,11 +68,16 @@ def test_train_resume_export_and_run(config, tmp_path, monkeypatch, capsys):
     assert outcome.code == 0
     assert json.loads(result.read_text())["steps"] == 6
 
-    outcome = run_trace(monkeypatch, capsys, "export", run / "checkpoint.pt", "--output", model)
+    (tmp_path / "demo.json").write_text('{"ate_position_m": 0.2}')
+    outcome = run_trace(
+        monkeypatch, capsys, "export", run / "checkpoint.pt", "--output", model, "--figures", tmp_path / "demo.json"
+    )
     assert outcome.code == 0
     card = yaml.safe_load(model.with_suffix(".yaml").read_text())
     assert (card["robot"], card["steps"], card["seeds"], card["rate_hz"]) == ("go2", 6, {"training": 3}, 500.0)
-    assert "--seed 3" in card["command"]
+    assert card["command"] == "trace train --robot go2 --config quick.yaml --steps 6 --seed 3 --output runs/go2"
+    assert str(tmp_path) not in model.with_suffix(".yaml").read_text()
+    assert card["figures"]["demo"] == {"ate_position_m": 0.2}
     assert card["simulation"]["physics"]["rate_hz"] == 1000
     assert card["figures"]["held_out"]["velocity_rmse"] > 0
 

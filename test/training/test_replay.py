@@ -32,22 +32,22 @@ def numbered(chunk: int, rows: int = 40, count: int = 4) -> np.ndarray:
 def test_chunks_are_written_read_and_forgotten(tmp_path):
     replay = Replay(tmp_path / "replay", CONFIG)
     assert replay.newest() == -1
-    for chunk in range(6):
+    for chunk in range(9):
         replay.write(chunk, numbered(chunk))
         assert replay.newest() == chunk
-    assert replay.capacity_chunks == 2
-    assert sorted(path.name for path in replay.directory.iterdir()) == [f"chunk_{k:06d}.npy" for k in (2, 3, 4, 5)]
+    assert replay.capacity_chunks == 2  # and four to spare
+    assert sorted(path.name for path in replay.directory.iterdir()) == [f"chunk_{k:06d}.npy" for k in range(3, 9)]
     assert (replay.rollout(4, 1) == 5).all()
 
 
 def test_a_reopened_replay_goes_on_where_it_was(tmp_path):
     replay = Replay(tmp_path, CONFIG)
-    for chunk in range(6):
+    for chunk in range(9):
         replay.write(chunk, numbered(chunk))
     again = Replay(tmp_path, CONFIG)
-    assert again.newest() == 5
-    again.write(6, numbered(6))
-    assert again.newest() == 6
+    assert again.newest() == 8
+    again.write(9, numbered(9))
+    assert again.newest() == 9
 
 
 def test_a_chunk_half_written_does_not_count(tmp_path):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -20,6 +21,10 @@ def export(
     checkpoint: Annotated[Path, typer.Argument(help="checkpoint.pt of a training run.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="TorchScript file to write; its card goes beside it.")],
     robot: Annotated[str, typer.Option(help="Robot of the run: a name, or the path of its YAML file.")] = "go2",
+    figures: Annotated[
+        list[Path] | None,
+        typer.Option(help="JSON of trace evaluate or others, to keep in the card under the file's name; repeatable."),
+    ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write the model card here.")] = None,
 ) -> None:
     """Write a trained network as one TorchScript file, with its model card beside it."""
@@ -31,6 +36,8 @@ def export(
             f"not {description.name} ({description.fingerprint}): give its --robot"
         )
     card = card_from_state(state)
+    measured = {path.stem: _read_figures(path) for path in figures or ()}
+    card = card.model_copy(update={"figures": card.figures | measured})
     card_path = export_model(network_from_state(state), card, output)
     load_model(output).check_robot(description)  # what cannot be loaded must not be shipped
     table = Table(title=f"{card.name} for {card.robot}")
@@ -46,3 +53,12 @@ def export(
     console.print(f"card:  {card_path}")
     if json_file is not None:
         write_json(json_file, card.model_dump(mode="json"))
+
+
+def _read_figures(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read ({error.strerror})") from error
+    except ValueError as error:
+        raise TraceError(f"{path}: not JSON ({error})") from error

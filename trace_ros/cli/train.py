@@ -37,8 +37,8 @@ def train(
     config: Annotated[
         str | None, typer.Option(help=f"Training config: a name in config/training, or a path [{_DEFAULT_CONFIG}].")
     ] = None,
-    hours: Annotated[float | None, typer.Option(help="Budget: hours of wall clock, all resumptions together.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Budget: gradient steps.")] = None,
+    hours: Annotated[float | None, typer.Option(help="Budget: wall-clock hours, resumptions included [1].")] = None,
+    steps: Annotated[int | None, typer.Option(help="Budget: gradient steps, instead of hours.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of everything random [0].")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --output.")] = False,
     threads: Annotated[int, typer.Option(min=1, help="Threads for gradients; simulation has its own process.")] = 1,

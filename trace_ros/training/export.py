@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import platform
+import shlex
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,6 +46,7 @@ def card_from_state(state: dict[str, Any]) -> ModelCard:
     last = state["validation"][-1] if state["validation"] else {}
     figures: dict[str, Any] = {}
     if last:
+        figures["held_out_rollouts"] = state["config"]["validation"]["rollouts"]
         figures["held_out"] = {name: value for name, value in last.items() if name not in counters}
         figures["held_out_at_step"] = last["step"]
     return ModelCard(
@@ -54,7 +57,7 @@ def card_from_state(state: dict[str, Any]) -> ModelCard:
         training=state["config"],
         simulation=state["simulation"],
         seeds={"training": state["seed"]},
-        command=state["command"],
+        command=_command(state),
         steps=state["step"],
         samples=state["samples"],
         training_hours=round(state["elapsed_s"] / 3600, 3),
@@ -66,6 +69,18 @@ def card_from_state(state: dict[str, Any]) -> ModelCard:
             "python": platform.python_version(),
         },
     )
+
+
+def _command(state: dict[str, Any]) -> str:
+    """What repeats the run anywhere: its command, without the folders of the machine that it ran on."""
+    given = shlex.split(state["command"])
+    command = ["trace", "train", "--robot", state["robot"]]
+    if "--config" in given[:-1]:
+        command += ["--config", Path(given[given.index("--config") + 1]).name]
+    for unit, amount in state["budget"].items():
+        if amount is not None:
+            command += [f"--{unit}", f"{amount:g}" if unit == "hours" else str(amount)]
+    return shlex.join([*command, "--seed", str(state["seed"]), "--output", f"runs/{state['robot']}"])
 
 
 def _own_version() -> str:

@@ -30,6 +30,9 @@ from trace_ros.training.dataset import ROW_SIZE, SimulatedRollout, pack
 _OPEN_CHUNKS = 64
 """Memory maps kept open; a chunk costs one file descriptor."""
 
+_SPARE_CHUNKS = 4
+"""Chunks kept beyond the capacity: lanes may still be inside rollouts that have just left the replay."""
+
 
 class RolloutSource(Protocol):
     """Where rollouts come from; must be picklable, as it is sent to the simulation process."""
@@ -87,8 +90,7 @@ class Replay:
         with temporary.open("wb") as file:
             np.save(file, rollouts)
         temporary.replace(self.path(chunk))
-        # Lanes may still be inside rollouts that have just left the replay, hence twice the capacity.
-        self.path(chunk - 2 * self.capacity_chunks).unlink(missing_ok=True)
+        self.path(chunk - self.capacity_chunks - _SPARE_CHUNKS).unlink(missing_ok=True)
 
     def newest(self) -> int:
         """Number of the newest chunk on disk, -1 without any."""
