@@ -13,8 +13,8 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn
 from rich.progress import TimeRemainingColumn as _TimeRemaining
 
 _LINE_INTERVAL_S = 30.0
-_BAR_INTERVAL_S = 0.5
 _SCALAR_INTERVAL_S = 5.0
+_BAR_TERMS = ("total", "estimation", "model", "foot", "drift")
 
 
 class Monitor(Protocol):
@@ -72,9 +72,10 @@ class ConsoleMonitor:
         self._writer = SummaryWriter(str(tensorboard), flush_secs=30)
         self._sums: dict[str, float] = {}
         self._count = 0
-        self._line_at = self._bar_at = self._scalar_at = 0.0
+        self._line_at = self._scalar_at = 0.0
         self._rate_from: tuple[float, int] | None = None
         self._rate = 0.0
+        self._samples = 0
 
     def __enter__(self) -> ConsoleMonitor:
         self._bar.start()
@@ -97,15 +98,18 @@ class ConsoleMonitor:
         if self._rate_from is None:
             self._rate_from = (now, samples)
             self._bar.reset(self._task, description="training", total=1.0)
-        elif now - self._rate_from[0] > _SCALAR_INTERVAL_S:
-            self._rate = (samples - self._rate_from[1]) / (now - self._rate_from[0])
-            self._rate_from = (now, samples)
+        elif (since := now - self._rate_from[0]) > 1.0:
+            self._rate = (samples - self._rate_from[1]) / since
+            # A rate over the last few seconds, once there are so many.
+            if since > _SCALAR_INTERVAL_S:
+                self._rate_from = (now, samples)
+        self._samples = samples
         for name, value in scalars.items():
             self._sums[name] = self._sums.get(name, 0.0) + value
         self._count += 1
-        if self._due("_bar_at", _BAR_INTERVAL_S):
-            text = f"step {step} loss {self._mean('total'):.4f} {self._rate:,.0f} samples/s"
-            self._bar.update(self._task, completed=progress, text=text)
+        terms = " ".join(f"{name} {self._mean(name):.4f}" for name in _BAR_TERMS if name in self._sums)
+        text = f"step {step} {terms} {self._rate:,.0f} samples/s"
+        self._bar.update(self._task, completed=progress, text=text)
         # Means since the last line, so that a line is no single noisy step.
         if self._due("_scalar_at", _SCALAR_INTERVAL_S):
             for name in self._sums:
@@ -118,10 +122,11 @@ class ConsoleMonitor:
 
     def validated(self, step: int, figures: Mapping[str, float]) -> None:
         """See `Monitor`."""
+        if self._rate_from is not None:
+            self._rate_from = (time.monotonic(), self._samples)  # the time that validation took is not training's
         for name, value in figures.items():
             self._writer.add_scalar(f"validation/{name}", value, step)
         self.note(f"step {step} held out: " + " ".join(f"{name} {value:.4g}" for name, value in figures.items()))
-        self._rate_from = None if self._rate_from is None else (time.monotonic(), self._rate_from[1])
 
     def note(self, text: str) -> None:
         """See `Monitor`."""
