@@ -29,7 +29,7 @@ TorqueSource = Literal["commanded_effort", "pd_target", "measured_effort", "none
 
 
 def _check_array(owner: str, name: str, value: Any, shape: tuple[int, ...], dtype: type = np.float64) -> Any:
-    array = np.ascontiguousarray(value, dtype=dtype)
+    array: NDArray[Any] = np.ascontiguousarray(value, dtype=dtype)
     if array.shape != shape:
         raise TraceError(f"{owner}: {name} has shape {array.shape}, expected {shape}")
     return array
