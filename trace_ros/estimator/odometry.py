@@ -33,10 +33,10 @@ class ErrorModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     position_per_sqrt_metre: Positive = 0.05
     position_per_sqrt_second: Positive = 0.005
-    yaw_per_sqrt_second: Positive = 0.005
+    yaw_per_sqrt_second: Positive = 0.01
     tilt: Positive = 0.02
     tilt_time_constant: Positive = 5.0
-    linear_velocity: Positive = 0.08
+    linear_velocity: Positive = 0.05
     angular_velocity: Positive = 0.03
 
 
