@@ -1,5 +1,7 @@
 """SensorLog and Trajectory: what they accept, how they interpolate, and that files come back equal."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -117,15 +119,48 @@ def test_unreadable_files_are_refused_in_one_line(tmp_path):
     np.savez(other, a=np.zeros(3))
     pickled = tmp_path / "pickled.npz"
     np.savez(pickled, stamp_ns=np.array([object()], dtype=object))
+    single = tmp_path / "single.npz"
+    with single.open("wb") as file:
+        np.save(file, np.zeros(3))
+    text = tmp_path / "text.npz"
+    text.write_text("hello")
+    arrays = dict(np.load(whole))
+    half, words, narrow = tmp_path / "half.npz", tmp_path / "words.npz", tmp_path / "narrow.npz"
+    np.savez(half, **arrays, reference_stamp_ns=np.arange(3), reference_velocity=np.zeros((3, 3)))
+    np.savez(words, **{**arrays, "angular_velocity": np.array("fast")})
+    np.savez(narrow, **{**arrays, "joint_position": np.zeros((40, 11))})
     for path, message in (
         (tmp_path / "none.npz", "no such file"),
-        (cut, "not a readable"),
+        (cut, "cut.npz: not a .npz sensor log, or truncated"),
+        (single, "not a .npz sensor log"),
+        (text, "not a .npz sensor log"),
+        (half, "of the reference, orientation, position are missing"),
+        (words, "words.npz: sensor log: angular_velocity holds <U4, expected numbers"),
+        (narrow, r"narrow.npz: sensor log: joint_position has shape \(40, 11\), expected \(40, 12\)"),
         (other, "unknown arrays a"),
         (pickled, "not a readable"),
     ):
         with pytest.raises(TraceError, match=message) as refusal:
             SensorLog.load(path)
         assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -1e7])
+@pytest.mark.parametrize("name", ["angular_velocity", "joint_position", "joint_torque"])
+def test_numbers_that_no_sensor_says_are_refused_by_name_and_place(name, value):
+    values = getattr(log(), name).copy()
+    values[17, 1] = value
+    with pytest.raises(TraceError, match=f"{name} of sample 17 is (NaN or infinite|beyond 1e\\+06)"):
+        log(**{name: values})
+
+
+def test_a_trajectory_is_finite_and_may_be_far_away():
+    far = trajectory()
+    position = far.position + [5e6, 0, 0]  # UTM northing
+    assert replace(far, position=position).position[0, 0] > 4e6
+    position[3, 2] = np.nan
+    with pytest.raises(TraceError, match="trajectory: position of sample 3 is NaN"):
+        replace(far, position=position)
 
 
 def test_samples_are_the_rows():

@@ -6,11 +6,12 @@ Leg order FL, FR, RL, RR; joint order hip, thigh, calf.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
-from zipfile import BadZipFile
+from zipfile import BadZipFile, is_zipfile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,12 +28,30 @@ LEGS = 4
 TorqueSource = Literal["commanded_effort", "pd_target", "measured_effort", "none"]
 """What ``joint_torque`` is; the estimator wants the target torque, measured effort is the declared fallback."""
 
+LARGEST_READING = 1e6
+"""More than any sensor of a robot says in SI units; a larger number is corrupt, and overflows in single precision."""
+
+
+def is_reading(values: Any) -> NDArray[np.bool_]:
+    """Where numbers can be a sensor's: finite, and no larger than `LARGEST_READING`."""
+    return np.asarray(np.abs(values) <= LARGEST_READING)  # false for NaN
+
 
 def _check_array(owner: str, name: str, value: Any, shape: tuple[int, ...], dtype: type = np.float64) -> Any:
-    array: NDArray[Any] = np.ascontiguousarray(value, dtype=dtype)
+    raw = np.asarray(value)
+    if raw.dtype.kind not in "biuf":
+        raise TraceError(f"{owner}: {name} holds {raw.dtype}, expected numbers")
+    array: NDArray[Any] = np.ascontiguousarray(raw, dtype=dtype)
     if array.shape != shape:
         raise TraceError(f"{owner}: {name} has shape {array.shape}, expected {shape}")
+    finite = np.isfinite(array)
+    if not finite.all():
+        raise TraceError(f"{owner}: {name} of sample {_first_row(~finite)} is NaN or infinite")
     return array
+
+
+def _first_row(mask: NDArray[np.bool_]) -> int:
+    return int(np.argmax(mask.reshape(mask.shape[0], -1).any(axis=1)))
 
 
 def _check_stamps(owner: str, stamp_ns: Any) -> IntArray:
@@ -213,7 +232,12 @@ class SensorLog:
         }
         for name, shape in shapes.items():
             if getattr(self, name) is not None:
-                object.__setattr__(self, name, _check_array("sensor log", name, getattr(self, name), shape))
+                array = _check_array("sensor log", name, getattr(self, name), shape)
+                if not (usable := is_reading(array)).all():
+                    raise TraceError(
+                        f"sensor log: {name} of sample {_first_row(~usable)} is beyond {LARGEST_READING:g}"
+                    )
+                object.__setattr__(self, name, array)
         if self.contact is not None:
             object.__setattr__(
                 self, "contact", _check_array("sensor log", "contact", self.contact, (n, LEGS), np.bool_)
@@ -277,14 +301,16 @@ class SensorLog:
         """Read what `save` wrote.
 
         Raises:
-            TraceError: the file is missing, is no ``.npz`` of a sensor log, or holds wrong shapes.
+            TraceError: the file is missing, is no ``.npz`` of a sensor log, or holds wrong shapes or numbers.
         """
+        if path.is_file() and not is_zipfile(path):
+            raise TraceError(f"{path}: not a .npz sensor log, or truncated (it is no zip archive)")
         try:
             with np.load(path, allow_pickle=False) as data:
                 arrays = {name: data[name] for name in data.files}
         except FileNotFoundError as error:
             raise TraceError(f"{path}: no such file") from error
-        except (OSError, ValueError, BadZipFile, EOFError) as error:
+        except (OSError, ValueError, BadZipFile, EOFError, zlib.error, NotImplementedError) as error:
             raise TraceError(f"{path}: not a readable .npz sensor log ({error})") from error
         own = {f.name for f in fields(cls)} - {"reference"}
         reference = {f"reference_{f.name}" for f in fields(Trajectory)}
@@ -298,6 +324,13 @@ class SensorLog:
         values: dict[str, Any] = {
             name: str(value) if value.dtype.kind == "U" else value for name, value in arrays.items() if name in own
         }
-        if truth := {k.removeprefix("reference_"): v for k, v in arrays.items() if k in reference}:
-            values["reference"] = Trajectory(**truth)
-        return cls(**values)
+        truth = {k.removeprefix("reference_"): v for k, v in arrays.items() if k in reference}
+        needed = {"stamp_ns", "position", "orientation", "velocity"}
+        if truth and (missing := sorted(needed - set(truth))):
+            raise TraceError(f"{path}: of the reference, {', '.join(missing)} are missing")
+        try:
+            if truth:
+                values["reference"] = Trajectory(**truth)
+            return cls(**values)
+        except TraceError as error:
+            raise TraceError(f"{path}: {error}") from error

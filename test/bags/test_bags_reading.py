@@ -103,16 +103,17 @@ def test_rows_that_are_not_finite_are_dropped_and_counted(tmp_path, go2):
         for index in range(10):
             stamp = START + index * 2 * MS
             yield "/imu/data", stamp, imu(stamp, gyro=(np.nan if index == 3 else 0.0, 0.0, 0.0))
-            velocity = np.full(12, np.inf if index == 5 else 1.0)
+            velocity = np.full(12, np.inf if index == 5 else 1e30 if index == 7 else 1.0)
             yield "/joint_states", stamp, joints(stamp, go2.joint_names, velocity=velocity)
 
     log, report = read(tmp_path, go2, messages())
     assert len(log) == 9
     assert START + 3 * 2 * MS not in log.stamp_ns
     assert np.isfinite(log.joint_velocity).all()
-    assert report.exact_pairs == 8  # the joint row of sample 5 is interpolated from its neighbours
+    assert (log.joint_velocity == 1.0).all()
+    assert report.exact_pairs == 7  # the joint rows of samples 5 and 7 are interpolated from their neighbours
     assert "/imu/data: dropped 1 of 10" in notes(report)
-    assert "/joint_states: dropped 1 of 10" in notes(report)
+    assert "/joint_states: dropped 2 of 10" in notes(report)
 
 
 def test_joints_at_other_stamps_are_interpolated(tmp_path, go2):

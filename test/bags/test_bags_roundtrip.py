@@ -49,10 +49,10 @@ def test_a_bag_returns_the_log_bit_for_bit(tmp_path, go2, storage):
 
 @settings(max_examples=10, deadline=None)
 @given(
-    values=st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=12, max_size=12),
+    values=st.lists(st.floats(-1e6, 1e6), min_size=12, max_size=12),
     stamp=st.integers(0, 2**31 * 10**9 - 1),
 )
-def test_any_finite_value_and_stamp_survive(tmp_path_factory, go2, values, stamp):
+def test_any_reading_and_stamp_survive(tmp_path_factory, go2, values, stamp):
     stamps = (
         np.array([stamp, stamp + 1, stamp + 7])
         if stamp < 2**31 * 10**9 - 8

@@ -40,13 +40,22 @@ def test_imu(values: list[float]) -> None:
     message = Imu()
     w, a = message.angular_velocity, message.linear_acceleration
     w.x, w.y, w.z, a.x, a.y, a.z = values
-    if all(map(math.isfinite, values)):
+    if all(abs(value) <= 1e6 for value in values):  # false for NaN
         _, angular, linear = imu_vectors(message)
         assert [*angular, *linear] == values
     else:
         with pytest.raises(BadMessageError) as caught:
             imu_vectors(message)
-        assert caught.value.kind == "not_finite"
+        assert caught.value.kind in ("not_finite", "absurd")
+
+
+@pytest.mark.parametrize(("value", "kind"), [(1.001e6, "absurd"), (-1e300, "absurd"), (math.inf, "not_finite")])
+def test_numbers_that_overflow_single_precision_are_refused(value: float, kind: str) -> None:
+    message = Imu()
+    message.linear_acceleration.z = value
+    with pytest.raises(BadMessageError) as caught:
+        imu_vectors(message)
+    assert caught.value.kind == kind
 
 
 @pytest.mark.parametrize("field", ["angular_velocity_covariance", "linear_acceleration_covariance"])
@@ -94,6 +103,7 @@ def test_absent_arrays_and_unwanted_effort_are_none() -> None:
         ({"velocity": [0.0] * 13}, "wrong_length", "12 names but 13 values of velocity"),
         ({"position": [*[0.0] * 11, math.nan]}, "not_finite", "the position of RR_calf"),
         ({"effort": [math.inf, *[0.0] * 11]}, "not_finite", "the effort of FL_hip"),
+        ({"effort": [*[0.0] * 10, -1e30, 0.0]}, "absurd", "beyond 1e\\+06 in the effort of RR_thigh"),
     ],
 )
 def test_bad_joint_states_are_refused_by_name(change: dict, kind: str, text: str) -> None:

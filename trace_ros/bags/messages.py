@@ -18,10 +18,12 @@ from numpy.typing import NDArray
 from trace_ros.bags.storage import typestore
 from trace_ros.bags.topics import IMU_TYPE, JOINT_STATE_TYPE, ODOMETRY_TYPE
 from trace_ros.errors import TraceError
-from trace_ros.logs import IntArray
+from trace_ros.logs import LARGEST_READING, IntArray, is_reading
 
 RawMessages = Iterable[tuple[int, bytes]]
 """Time of recording (ns) and CDR bytes."""
+
+_NO_READING = f"not finite, or beyond {LARGEST_READING:g}"
 
 
 @dataclass
@@ -68,7 +70,7 @@ def read_imu(topic: str, messages: RawMessages) -> Columns:
     columns = Columns(
         stamps.array(), {"angular_velocity": table[:, :3], "linear_acceleration": table[:, 3:]}, stamps.notes
     )
-    return _drop_rows(topic, columns, np.isfinite(table).all(axis=1), "not finite")
+    return _drop_rows(topic, columns, is_reading(table).all(axis=1), _NO_READING)
 
 
 def read_joint_states(topic: str, messages: RawMessages, joint_names: tuple[str, ...]) -> Columns:
@@ -108,8 +110,8 @@ def read_joint_states(topic: str, messages: RawMessages, joint_names: tuple[str,
         if name != "position" and finite.size and finite.mean() < 0.5:
             tables[name] = None
         else:
-            usable &= finite
-    return _drop_rows(topic, Columns(stamp_ns, tables, stamps.notes), usable, "not finite or not complete")
+            usable &= is_reading(table).all(axis=1)
+    return _drop_rows(topic, Columns(stamp_ns, tables, stamps.notes), usable, f"{_NO_READING}, or not complete")
 
 
 def read_odometry_messages(topic: str, messages: RawMessages) -> Columns:

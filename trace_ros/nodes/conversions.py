@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from std_msgs.msg import Float32MultiArray, MultiArrayDimension, MultiArrayLayout
 
 from trace_ros.errors import TraceError
+from trace_ros.logs import LARGEST_READING, is_reading
 from trace_ros.nodes.pairing import JointSample
 from trace_ros.robot import LEG_NAMES
 
@@ -52,7 +53,7 @@ def imu_vectors(message: Any) -> tuple[int, FloatArray, FloatArray]:
     """Stamp (ns), angular velocity (3,) rad/s and specific force (3,) m/s^2 of a sensor_msgs/Imu, in the IMU's frame.
 
     Raises:
-        BadMessageError: NaN or infinity, or a vector marked as not reported (REP-145).
+        BadMessageError: NaN, infinity or an absurd number, or a vector marked as not reported (REP-145).
     """
     if message.angular_velocity_covariance[0] == -1.0 or message.linear_acceleration_covariance[0] == -1.0:
         raise BadMessageError(
@@ -61,8 +62,9 @@ def imu_vectors(message: Any) -> tuple[int, FloatArray, FloatArray]:
     w, a = message.angular_velocity, message.linear_acceleration
     angular_velocity = np.array((w.x, w.y, w.z))
     linear_acceleration = np.array((a.x, a.y, a.z))
-    if not (np.isfinite(angular_velocity).all() and np.isfinite(linear_acceleration).all()):
-        raise BadMessageError("not_finite", "NaN or infinity in the IMU message")
+    for vector in (angular_velocity, linear_acceleration):
+        if not is_reading(vector).all():
+            raise _no_reading(vector, "the IMU message")
     return stamp_to_ns(message.header.stamp), angular_velocity, linear_acceleration
 
 
@@ -86,7 +88,8 @@ class JointMapper:
         """The joints of a sensor_msgs/JointState in package order; effort becomes torque.
 
         Raises:
-            BadMessageError: joints missing or named twice, arrays that do not fit the names, NaN or infinity.
+            BadMessageError: joints missing or named twice, arrays that do not fit the names, NaN, infinity
+                or an absurd number.
         """
         if message.name != self._names:
             self._look_up(list(message.name))
@@ -120,10 +123,17 @@ class JointMapper:
                 "wrong_length", f"the joint state has {len(self._names)} names but {len(values)} values of {field}"
             )
         picked = np.asarray(values, dtype=float)[self._index]
-        if not np.isfinite(picked).all():
-            names = [name for name, value in zip(self.joint_names, picked, strict=True) if not np.isfinite(value)]
-            raise BadMessageError("not_finite", f"NaN or infinity in the {field} of {', '.join(names)}")
+        if not (usable := is_reading(picked)).all():
+            names = [name for name, good in zip(self.joint_names, usable, strict=True) if not good]
+            raise _no_reading(picked, f"the {field} of {', '.join(names)}")
         return picked
+
+
+def _no_reading(values: FloatArray, where: str) -> BadMessageError:
+    """The fault of numbers that no sensor says."""
+    if np.isfinite(values).all():
+        return BadMessageError("absurd", f"a number beyond {LARGEST_READING:g} in {where}")
+    return BadMessageError("not_finite", f"NaN or infinity in {where}")
 
 
 class OutputMessages:
