@@ -101,6 +101,8 @@ def test_unknown_robot_lists_the_known_ones():
     [
         (lambda d: d.update(foot_radios=1), "unknown key 'foot_radios'"),
         (lambda d: d["control"].update(kp=-1), "control.kp: .*greater than 0"),
+        (lambda d: d.update(foot_radius=float("inf")), "foot_radius: .*finite"),
+        (lambda d: d.update(imu={"rpy": [0, float("nan"), 0]}), "imu.rpy.1: .*finite"),
         (lambda d: d.pop("legs"), "legs: "),
         (lambda d: d["legs"].pop("RR"), "legs RR are missing"),
         (lambda d: d["legs"]["FL"].update(joints=["a", "b"]), "legs.FL.joints"),
@@ -130,6 +132,14 @@ def test_a_wrong_yaml_is_refused_by_name(robot_files, change, message):
         (
             lambda text: text.replace('name="FL_hip_joint" type="revolute"', 'name="FL_hip_joint" type="prismatic"'),
             "prismatic",
+        ),
+        (lambda text: text.replace('lower="-1.0472"', 'lower="low"', 1), "FL_hip_joint: its lower limit is 'low'"),
+        (lambda text: text.replace('upper="1.0472"', 'upper="nan"', 1), "FL_hip_joint: its upper limit is 'nan'"),
+        (
+            lambda text: text.replace(
+                '<parent link="base_link"/><child link="FL_hip"/>', '<parent link="FL_foot"/><child link="FL_hip"/>'
+            ),
+            "no chain of joints leads from base_link to FL_foot",
         ),
     ],
 )

@@ -32,7 +32,7 @@ LEG_NAMES: tuple[LegName, ...] = ("FL", "FR", "RL", "RR")
 Triple = tuple[float, float, float]
 Positive = Annotated[float, Field(gt=0)]
 
-_STRICT = ConfigDict(extra="forbid", frozen=True)
+_STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 def describe_validation_error(error: ValidationError) -> str:
@@ -42,7 +42,7 @@ def describe_validation_error(error: ValidationError) -> str:
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     if first["type"] == "extra_forbidden":
         return f"unknown key {key!r}{more}"
-    return f"{key}: {first['msg']}{more}"
+    return f"{key}: {first['msg'].removeprefix('Value error, ')}{more}"
 
 
 class LegDescription(BaseModel):
@@ -78,6 +78,8 @@ class StationaryThresholds(BaseModel):
         joint_velocity: largest absolute joint velocity, rad/s.
         acceleration: largest deviation of the specific force's norm from gravity, m/s^2.
         dwell: s; the conditions must have held this long without a break.
+        smoothing: s; time constant of a low-pass on the readings before they are compared, 0 without. It decides how
+            noisy sensors may be: 0.02 s takes white noise at 500 Hz down to a fifth.
     """
 
     model_config = _STRICT
@@ -85,6 +87,7 @@ class StationaryThresholds(BaseModel):
     joint_velocity: Positive = 0.3
     acceleration: Positive = 0.5
     dwell: Annotated[float, Field(ge=0)] = 0.1
+    smoothing: Annotated[float, Field(ge=0)] = 0.02
 
 
 class RobotDescription(BaseModel):
@@ -103,7 +106,7 @@ class RobotDescription(BaseModel):
         policy: policy file (relative to the YAML file) that walks this robot in simulation, or None.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, ignored_types=(cached_property,))
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, ignored_types=(cached_property,))
     name: str
     urdf: Path
     base_link: str = "base_link"
@@ -258,7 +261,8 @@ class LegKinematics:
             chain: list[_ChainLink] = []
             link = foot
             while link != base_link:
-                if link not in parent_joint:
+                # No chain is longer than all joints together, unless it runs in a circle.
+                if link not in parent_joint or len(chain) > len(joints):
                     raise TraceError(f"{urdf}: no chain of joints leads from {base_link} to {foot}")
                 joint = parent_joint[link]
                 chain.append(_read_joint(urdf, joint, slots))
@@ -271,9 +275,8 @@ class LegKinematics:
                     f"{urdf}: the chain to {foot} moves by {names}, expected {list(joint_names[3 * leg : 3 * leg + 3])}"
                 )
             chains.append(chain)
-        limits = [joints[name].find("limit") for name in joint_names]
-        lower = np.array([-np.inf if limit is None else float(limit.get("lower", "-inf")) for limit in limits])
-        upper = np.array([np.inf if limit is None else float(limit.get("upper", "inf")) for limit in limits])
+        lower = np.array([_limit(urdf, joints[name], "lower", -np.inf) for name in joint_names])
+        upper = np.array([_limit(urdf, joints[name], "upper", np.inf) for name in joint_names])
         return cls(chains, lower, upper)
 
     def forward(self, joint_position: FloatArray) -> FloatArray:
@@ -346,6 +349,18 @@ def _read_joint(urdf: Path, joint: ElementTree.Element, slots: dict[str, int]) -
     if norm < 1e-9:
         raise TraceError(f"{urdf}: joint {name} has a zero axis")
     return _ChainLink(xyz, rotation, direction / norm, slots[name])
+
+
+def _limit(urdf: Path, joint: ElementTree.Element, side: str, absent: float) -> float:
+    limit = joint.find("limit")
+    text = None if limit is None else limit.get(side)
+    try:
+        value = absent if text is None else float(text)
+    except ValueError:
+        value = np.nan
+    if np.isnan(value):
+        raise TraceError(f"{urdf}: joint {joint.get('name')}: its {side} limit is {text!r}, expected a number")
+    return value
 
 
 def _numbers(text: str) -> FloatArray:
