@@ -70,7 +70,7 @@ def read_imu(topic: str, messages: RawMessages) -> Columns:
     columns = Columns(
         stamps.array(), {"angular_velocity": table[:, :3], "linear_acceleration": table[:, 3:]}, stamps.notes
     )
-    return _drop_rows(topic, columns, is_reading(table).all(axis=1), _NO_READING)
+    return _drop_rows(topic, columns, np.asarray(is_reading(table).all(axis=1)), _NO_READING)
 
 
 def read_joint_states(topic: str, messages: RawMessages, joint_names: tuple[str, ...]) -> Columns:
