@@ -6,7 +6,7 @@ import pytest
 from trace_ros.estimator.stationary import StationaryDetector
 from trace_ros.robot import StationaryThresholds
 
-LIMITS = StationaryThresholds(angular_velocity=0.1, joint_velocity=0.2, acceleration=0.5, dwell=0.05)
+LIMITS = StationaryThresholds(angular_velocity=0.1, joint_velocity=0.2, acceleration=0.5, dwell=0.05, smoothing=0.0)
 STILL = {
     "angular_velocity": np.array([0.05, 0.0, 0.05]),
     "linear_acceleration": np.array([0.0, 0.0, 9.9]),
@@ -48,3 +48,33 @@ def test_reset_forgets():
     run(detector, 40)
     detector.reset()
     assert not run(detector, 25, start=40)[-1]
+
+
+def test_noise_that_often_passes_a_threshold_does_not_break_a_stand():
+    """A third of a threshold in standard deviation: of 18 readings, one is beyond in every few samples."""
+    rng = np.random.default_rng(0)
+
+    def held(limits: StationaryThresholds) -> np.ndarray:
+        detector = StationaryDetector(limits)
+        noisy = [
+            (
+                rng.normal(scale=0.03, size=3),
+                rng.normal(scale=0.15, size=3) + [0, 0, 9.81],
+                rng.normal(scale=0.07, size=12),
+            )
+            for _ in range(5000)
+        ]
+        return np.array([detector.update(i * 2_000_000, *readings) for i, readings in enumerate(noisy)])
+
+    assert held(LIMITS).mean() < 0.5
+    assert held(LIMITS.model_copy(update={"smoothing": 0.02}))[100:].all()
+
+
+def test_smoothing_has_its_time_constant():
+    """A joint at five times its limit is seen once 1 - exp(-t / 20 ms) passes 1/5: at the third sample."""
+    detector = StationaryDetector(LIMITS.model_copy(update={"smoothing": 0.02}))
+    still = STILL | {"joint_velocity": np.zeros(12)}
+    assert run(detector, 40, **still)[-1]
+    assert run(detector, 4, start=40, joint_velocity=np.full(12, 1.0)) == [True, True, False, False]
+    detector.reset()
+    assert run(detector, 26, **still)[-1]  # what was before the reset is forgotten
