@@ -16,6 +16,7 @@ from trace_ros.estimator.run import run_estimator
 from trace_ros.geometry import roll_pitch_yaw, so3_log
 from trace_ros.logs import Sample, SensorLog
 from trace_ros.robot import RobotDescription
+from trace_ros.sim.sensors import SensorConfig, apply_sensor_model
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +139,66 @@ def test_standing_still_for_half_a_minute_does_not_move_the_pose(estimator):
     np.testing.assert_array_equal(run.trajectory.angular_velocity[held], 0.0)
 
 
+def test_standing_is_held_under_all_the_noise_of_training_and_without_joint_velocity(estimator):
+    n = 5000
+    perfect = replace(
+        standing_log(n / 500),
+        angular_velocity=np.zeros((n, 3)),
+        linear_acceleration=np.tile([0.0, 0.0, 9.81], (n, 1)),
+        joint_velocity=np.zeros((n, 12)),
+    )
+    log = apply_sensor_model(perfect, SensorConfig(), np.random.default_rng(0))
+    for seen in (log, replace(log, joint_velocity=None)):
+        assert run_estimator(estimator, seen).stationary[100:].all()
+
+
+def test_after_lost_samples_the_motion_is_stretched_over_the_true_interval(estimator):
+    """Two samples are missing: the network, which knows no such interval, is told its own and its rates are kept."""
+    log = moving_log(110)
+    regular = replace(log, stamp_ns=np.arange(110, dtype=np.int64) * 2_000_000)
+    stamps = regular.stamp_ns.copy()
+    stamps[100:] += 4_000_000
+    whole = run_estimator(estimator, regular).trajectory
+    lost = run_estimator(estimator, replace(regular, stamp_ns=stamps)).trajectory
+    at = 100 - 29
+    np.testing.assert_array_equal(lost.velocity[at], whole.velocity[at])
+    np.testing.assert_allclose(lost.angular_velocity[at], whole.angular_velocity[at], rtol=1e-12)
+    moved = whole.position[at] - whole.position[at - 1]
+    assert np.linalg.norm(moved) > 1e-6
+    np.testing.assert_allclose(lost.position[at] - lost.position[at - 1], 3 * moved, rtol=1e-9)
+
+    def turn(run):
+        before, after = Rotation.from_quat(run.orientation[at - 1 : at + 1])
+        return (before.inv() * after).as_rotvec()
+
+    np.testing.assert_allclose(turn(lost), 3 * turn(whole), atol=1e-12)
+
+
+def test_how_long_a_gap_was_does_not_reach_the_network(estimator):
+    log = moving_log(200)
+    runs = []
+    for gap in (500_000_000, 100_000_000_000):
+        stamps = log.stamp_ns.copy()
+        stamps[100:] += gap
+        runs.append(run_estimator(estimator, replace(log, stamp_ns=stamps)))
+    np.testing.assert_array_equal(runs[0].trajectory.position, runs[1].trajectory.position)
+    np.testing.assert_array_equal(runs[0].attention, runs[1].attention)
+
+
+def test_a_pose_set_while_the_window_fills_is_seen_by_the_whole_window(estimator):
+    log = moving_log(60)
+    pose = np.array([1.0, 2.0, 3.0]), Rotation.from_euler("ZYX", [0.5, 0.2, -0.3]).as_quat()
+    early = run_estimator(estimator, log, pose).trajectory
+    estimator.reset()
+    for index, sample in enumerate(log):
+        if index == 20:
+            estimator.set_pose(*pose)
+        late = estimator.step(sample)
+    assert late is not None
+    np.testing.assert_array_equal(late.position, early.position[-1])
+    np.testing.assert_array_equal(late.orientation, early.orientation[-1])
+
+
 def test_set_pose_moves_the_frame_and_keeps_the_network(estimator):
     log = moving_log(200)
     plain = run_estimator(estimator, log)
@@ -182,6 +243,17 @@ def test_without_joint_velocity_it_is_differentiated(estimator):
     actual = run_estimator(estimator, replace(known, joint_velocity=None)).trajectory
     np.testing.assert_allclose(actual.velocity[-1], expected.velocity[-1], atol=1e-3)
     assert not np.array_equal(actual.velocity[0], expected.velocity[0])
+
+
+def test_a_joint_velocity_that_is_missing_once_is_not_made_of_old_positions(estimator):
+    estimator.reset()
+    log = standing_log(0.05)
+    estimator.step(replace(log.sample(0), joint_velocity=None))
+    for index in range(1, 10):
+        estimator.step(log.sample(index))
+    far = log.joint_position[10] + 1.0
+    estimator.step(replace(log.sample(10), joint_position=far, joint_velocity=None))
+    np.testing.assert_array_equal(estimator._window.view()[-1, obs.JOINT_VELOCITY], 0.0)
 
 
 def test_without_torque_it_still_runs(estimator):

@@ -23,6 +23,10 @@ FloatArray = NDArray[np.float64]
 MAX_GAP_S = 0.1
 """After a longer silence (s) the network's window no longer describes the present, and is filled anew."""
 
+_LONGEST_INTERVAL = 1.5
+"""Intervals up to this many times the trained one are within the jitter of training. After a longer one (samples were
+lost) the network is told the trained interval, and its motion, a rate times dt, is stretched to the true one."""
+
 _VELOCITY_CUTOFF_HZ = 50.0
 """Low-pass on joint velocity that is differentiated from positions; about the bandwidth of a motor driver's own."""
 
@@ -145,7 +149,8 @@ class TraceEstimator:
         if self._state is None:
             self._unobserved_s += dt
         joint_velocity = self._joint_velocity(sample, dt)
-        self._observe(sample, joint_velocity, dt)
+        told_dt = dt if dt <= _LONGEST_INTERVAL * self._nominal_dt else self._nominal_dt
+        self._observe(sample, joint_velocity, told_dt)
         still = self._stationary.update(
             sample.stamp_ns, sample.angular_velocity, sample.linear_acceleration, joint_velocity
         )
@@ -157,7 +162,10 @@ class TraceEstimator:
         with torch.inference_mode():
             output, attention, self._state = self._network.step(self._observation_tensor, self._state)
         dx, dy, dz, rx, ry, rz, vx, vy, vz = output.tolist()
-        displacement, rotation, self._velocity = (dx, dy, dz), (rx, ry, rz), (vx, vy, vz)
+        stretch = dt / told_dt
+        displacement = (stretch * dx, stretch * dy, stretch * dz)
+        rotation = (stretch * rx, stretch * ry, stretch * rz)
+        self._velocity = (vx, vy, vz)
         if still:
             displacement, rotation, self._velocity = _NO_MOTION
         if not starting and not still:
@@ -188,6 +196,8 @@ class TraceEstimator:
     def _joint_velocity(self, sample: Sample, dt: float) -> FloatArray:
         """The reported joint velocity, else positions differentiated and low-passed. (12,) rad/s."""
         if sample.joint_velocity is not None:
+            # Positions that are not followed sample by sample are too old to be differentiated later.
+            self._last_joint_position = None
             return sample.joint_velocity
         if self._last_joint_position is None or dt > MAX_GAP_S:
             self._differentiated = np.zeros(12)
@@ -217,12 +227,13 @@ class TraceEstimator:
             roll, pitch = tilt_from_gravity(window[:, obs.ACCEL].mean(axis=0, dtype=np.float64)).tolist()
             self._pose.set_pose((0.0, 0.0, 0.0), _level(roll, pitch))
             self._pose_is_set = True
-            window[:, obs.ROLL_PITCH] = roll, pitch
-            self._observation[obs.ROLL_PITCH] = roll, pitch
         else:
             # Nothing was seen since the last estimate: at the last speed, this is how far the body may have gone.
             speed = float(np.linalg.norm(self._velocity))
             self._pose.widen(speed * self._unobserved_s)
+        # Gravity just told the attitude, or a pose was set while the window filled.
+        window[:, obs.ROLL_PITCH] = self._pose.roll_pitch
+        self._observation[obs.ROLL_PITCH] = self._pose.roll_pitch
         with torch.inference_mode():
             state: tuple[torch.Tensor, ...] = self._network.prime(torch.from_numpy(window[:-1]))
         return state
