@@ -29,7 +29,6 @@ VELOCITY = slice(6, 9)
 
 TOKEN_NAMES = ("accel", "gyro", "FL", "FR", "RL", "RR")
 """What the six attention weights belong to."""
-TOKENS = len(TOKEN_NAMES)
 LEG_TOKENS = slice(2, 6)
 
 LEG_FEATURES = 9

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 from pydantic import BaseModel, ConfigDict, Field
 
+from trace_ros.estimator.network import TOKEN_NAMES
 from trace_ros.evaluation.metrics import error_growth
-from trace_ros.evaluation.runner import ATTENTION_TOKENS, Evaluation
+from trace_ros.evaluation.runner import Evaluation
 from trace_ros.geometry import FloatArray
 from trace_ros.logs import IntArray, Trajectory
 from trace_ros.robot import LEG_NAMES
@@ -180,7 +181,7 @@ def _attention(evaluation: Evaluation, settings: ReportSettings) -> go.Figure:
     index = thinned(len(trajectory), settings.max_points)
     x = seconds(trajectory.stamp_ns[index], origin).round(3)
     values = smoothed_attention(evaluation, settings.attention_window_s)[index].round(4)
-    for token, name in enumerate(ATTENTION_TOKENS):
+    for token, name in enumerate(TOKEN_NAMES):
         curve = _line(x, values[:, token], name, TOKEN_COLOURS[token], stackgroup="attention", line={"width": 0})
         curve.fillcolor = TOKEN_COLOURS[token]
         figure.add_trace(curve, row=1, col=1)

@@ -10,6 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from trace_ros.errors import TraceError
+from trace_ros.estimator.network import TOKEN_NAMES
 from trace_ros.evaluation.figures import (
     ESTIMATE_COLOUR,
     REFERENCE_COLOUR,
@@ -23,7 +24,7 @@ from trace_ros.evaluation.figures import (
     thinned,
 )
 from trace_ros.evaluation.metrics import Metrics, error_growth
-from trace_ros.evaluation.runner import ATTENTION_TOKENS, Evaluation
+from trace_ros.evaluation.runner import Evaluation
 from trace_ros.robot import LEG_NAMES
 
 _DPI = 150
@@ -96,7 +97,7 @@ def plot_attention(path: Path, evaluation: Evaluation, settings: ReportSettings 
     time = seconds(evaluation.trajectory.stamp_ns, origin)
     values = smoothed_attention(evaluation, settings.attention_window_s)
     index = thinned(len(time), 4 * settings.max_points)
-    rows[0].stackplot(time[index], values[index].T, labels=ATTENTION_TOKENS, colors=TOKEN_COLOURS, lw=0)
+    rows[0].stackplot(time[index], values[index].T, labels=TOKEN_NAMES, colors=TOKEN_COLOURS, lw=0)
     rows[0].set(ylim=(0, 1), xlim=(time[0], time[-1]))
     rows[0].legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=6, frameon=False)
     _dress(rows[0], "", "attention")

@@ -22,8 +22,6 @@ from trace_ros.logs import SensorLog, Trajectory
 
 InitialPose = Literal["gravity", "reference"]
 
-ATTENTION_TOKENS = ("accel", "gyro", "FL", "FR", "RL", "RR")
-
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -36,7 +34,7 @@ class Evaluation:
         reference: the truth at its own stamps, or None.
         trajectory: M poses, as estimated.
         metrics, comparison: against the reference; None without one.
-        attention: (M, 6) over `ATTENTION_TOKENS`, or None.
+        attention: (M, 6) over `trace_ros.estimator.network.TOKEN_NAMES`, or None.
         stationary: (M,) whether the pose was held, or None.
         step_time_s: (M,) wall time of each step, s, or None.
         real_time_factor: duration of the log over the time the whole run took, or None.
