@@ -86,7 +86,8 @@ class Replay:
     def write(self, chunk: int, rollouts: NDArray[np.float32]) -> None:
         """Add a chunk: appears whole or not at all, and drops what nobody may need any more."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        temporary = self.path(chunk).with_suffix(".partial")
+        # The process of a killed run may still be at the same chunk when a resumed run begins it anew.
+        temporary = self.path(chunk).with_suffix(f".{os.getpid()}.partial")
         with temporary.open("wb") as file:
             np.save(file, rollouts)
         temporary.replace(self.path(chunk))
