@@ -53,6 +53,13 @@ def test_nothing_outside_the_backends_needs_a_simulator():
     assert result.returncode == 0, result.stderr
 
 
+def test_what_only_reads_bags_robots_and_metrics_starts_without_torch():
+    light = ["trace_ros.logs", "trace_ros.robot", "trace_ros.geometry", "trace_ros.evaluation.metrics"]
+    light += [name for name in modules() if name.startswith("trace_ros.bags")]
+    result = import_all(light, ("torch", "matplotlib", "plotly"))
+    assert result.returncode == 0, result.stderr
+
+
 @pytest.mark.parametrize(
     ("module", "blocked"), [("trace_ros.nodes.spin", ROS), ("trace_ros.sim.mujoco_backend", SIMULATORS)]
 )

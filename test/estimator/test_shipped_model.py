@@ -1,0 +1,54 @@
+"""The model that ships with the package, on logs that it was not trained on: the floors that it must hold."""
+
+import numpy as np
+import pytest
+import torch
+
+from trace_ros.estimator.checkpoint import load_model
+from trace_ros.estimator.estimator import TraceEstimator
+from trace_ros.estimator.run import run_estimator
+from trace_ros.evaluation.metrics import evaluate
+from trace_ros.resources import models_directory
+from trace_ros.robot import RobotDescription
+from trace_ros.sim.course import Course, simulate_course
+from trace_ros.sim.sensors import SensorConfig
+
+ROBOT = RobotDescription.load("go2")
+MODEL = models_directory() / "go2" / "trace.pt"
+
+
+@pytest.fixture(scope="module")
+def estimator() -> TraceEstimator:
+    torch.set_num_threads(1)
+    return TraceEstimator.load(MODEL, ROBOT)
+
+
+def test_its_card_stands_beside_it_and_tells_how_it_was_made():
+    card = load_model(MODEL).card
+    assert card.robot == "go2"
+    assert card.rate_hz == 500.0
+    assert card.command.startswith("trace train")
+    assert card.training_hours >= 1.0
+    assert card.seeds
+    assert card.simulation
+    assert card.figures["held_out"]["position_percent"] > 0
+    assert MODEL.with_suffix(".yaml").read_text().startswith("format: 1")
+
+
+@pytest.mark.parametrize("sensors", ["demo", "training"])
+def test_standing_for_half_a_minute_moves_the_pose_less_than_a_millimetre(estimator, sensors):
+    course = Course.load("demo").standing(30.0)
+    if sensors == "training":
+        course = course.model_copy(update={"sensors": SensorConfig()})
+    position = run_estimator(estimator, simulate_course(course, ROBOT, 3).measured).trajectory.position
+    assert np.linalg.norm(position - position[0], axis=1).max() < 1e-3
+
+
+def test_the_demo_course_with_another_seed(estimator):
+    log = simulate_course(Course.load("demo"), ROBOT, 5).measured
+    assert log.reference is not None
+    metrics = evaluate(run_estimator(estimator, log).trajectory, log.reference)
+    assert metrics.path_length_m > 20.0
+    assert metrics.re_position_m is not None
+    assert metrics.ate_position_m < 0.02 * metrics.path_length_m
+    assert metrics.re_position_m.mean < 0.35
