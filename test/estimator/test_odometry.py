@@ -55,6 +55,7 @@ def test_position_and_heading_grow_while_tilt_stays_bounded():
     for _ in range(50_000):
         pose.advance((0.002, 0.0, 0.0), (0.0, 0.0, 0.0), 0.002)
         history.append(np.diag(pose.covariance).copy())
+    assert np.linalg.eigvalsh(pose.covariance).min() > 0
     history = np.array(history)
     assert (np.diff(history[:, [0, 1, 5]], axis=0) > 0).all()
     assert history[-1, 3] == pytest.approx(model.tilt**2, rel=1e-6)
@@ -70,6 +71,42 @@ def test_heading_uncertainty_turns_into_sideways_uncertainty():
         pose.advance((0.01, 0.0, 0.0), (0.0, 0.0, 0.0), 0.002)
     assert np.sqrt(pose.covariance[1, 1]) == pytest.approx(0.1, rel=1e-3)
     assert np.sqrt(pose.covariance[0, 0]) == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_errors_of_position_and_rotation_are_correlated_with_the_right_sign():
+    """A heading that is off to the left ends to the left; a nose that is off downwards (+Y) ends lower."""
+    pose = PoseIntegrator()
+    for _ in range(1000):
+        pose.advance((0.01, 0.0, 0.0), (0.0, 0.0, 0.0), 0.002)
+    assert pose.covariance[1, 5] > 0.5 * pose.covariance[5, 5] * 10
+    assert pose.covariance[2, 4] < 0
+    sideways = PoseIntegrator()
+    for _ in range(1000):
+        sideways.advance((0.0, 0.01, 0.0), (0.0, 0.0, 0.0), 0.002)
+    assert sideways.covariance[0, 5] < 0
+    assert sideways.covariance[2, 3] > 0
+
+
+def test_covariance_is_that_of_many_walks_with_random_heading_errors():
+    """Against simulation of the error itself, along a curve: all of x, y and yaw."""
+    model = ErrorModel(position_per_sqrt_metre=1e-9, position_per_sqrt_second=1e-9, yaw_per_sqrt_second=0.02, tilt=1e-9)
+    pose = PoseIntegrator(model)
+    rng = np.random.default_rng(0)
+    walks, dt, step, turn = 4000, 0.05, np.array([0.02, 0.003]), 0.01
+    position, true_position = np.zeros((walks, 2)), np.zeros(2)
+    heading, true_heading = rng.normal(0, 1e-3, walks), 0.0
+    for _ in range(200):
+        pose.advance((*step, 0.0), (0.0, 0.0, turn), dt)
+        c, s = np.cos(heading), np.sin(heading)
+        position += np.stack((c * step[0] - s * step[1], s * step[0] + c * step[1]), axis=1)
+        c, s = np.cos(true_heading), np.sin(true_heading)
+        true_position += (c * step[0] - s * step[1], s * step[0] + c * step[1])
+        heading += turn + rng.normal(0, 0.02 * np.sqrt(dt), walks)
+        true_heading += turn
+    error = np.column_stack((position - true_position, heading - true_heading))
+    chosen = pose.covariance[np.ix_([0, 1, 5], [0, 1, 5])]
+    scale = np.sqrt(np.outer(np.diag(chosen), np.diag(chosen)))
+    np.testing.assert_allclose(np.cov(error.T) / scale, chosen / scale, atol=0.1)
 
 
 def test_widen_adds_variance_to_the_position_alone():
