@@ -106,7 +106,7 @@ def pack(rollout: SimulatedRollout, robot: RobotDescription, rows: int) -> Rows:
     velocities use the clean joint and body velocities.
 
     Raises:
-        TraceError: the log has no reference at its own stamps, or holds numbers that are not finite.
+        TraceError: the log has no reference at its own stamps, or the clean one no joint velocity.
     """
     log, clean = rollout.measured, rollout.clean
     truth = clean.reference
@@ -144,8 +144,6 @@ def pack(rollout: SimulatedRollout, robot: RobotDescription, rows: int) -> Rows:
         omega[now], clean.joint_velocity[now], position, linear, angular, normal[now], robot.foot_radius
     )
     packed[:count, CONTACT_VELOCITY] = contact.reshape(count, 12)
-    if not np.isfinite(packed).all():
-        raise TraceError("training rollout: holds numbers that are not finite")
     return packed
 
 
