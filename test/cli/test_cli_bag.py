@@ -37,12 +37,20 @@ def test_recover(bag, trace, tmp_path):
     (bag / "metadata.yaml").unlink()
     before = trace("bag", "info", bag)
     assert before.code == 2
-    assert f"trace bag recover {bag} OUTPUT" in before.err
-    result = trace("bag", "recover", bag, tmp_path / "saved", "--json", tmp_path / "r.json")
+    assert f"trace bag recover {bag}\n" in before.err
+    result = trace("bag", "recover", bag, "--output", tmp_path / "saved", "--json", tmp_path / "r.json")
     assert result.code == 0, result.err
     assert str(tmp_path / "saved") in result.out
     assert json.loads((tmp_path / "r.json").read_text())["messages"]["/imu/data"] == 500
     assert len(read_bag(tmp_path / "saved", RobotDescription.load("go2"))) == 500
+
+
+def test_names_with_brackets_are_shown_as_they_are(bag, trace):
+    odd = bag.with_name("[red]walk")
+    bag.rename(odd)
+    result = trace("bag", "info", odd)
+    assert result.code == 0, result.err
+    assert "[red]walk:" in result.out.replace("\n", "")
 
 
 def test_convert_there_and_back(bag, trace, tmp_path):
@@ -66,9 +74,14 @@ def test_convert_there_and_back(bag, trace, tmp_path):
     [
         (("info", "{t}/none"), "{t}/none: no such file or directory"),
         (("recover", "{t}/none"), "{t}/none: no such file or directory"),
-        (("recover", "{t}/walk", "{t}/walk"), "{t}/walk: exists already"),
-        (("recover", "{t}/walk", "{t}/x", "--storage", "tape"), "--storage 'tape' is none of mcap, sqlite3"),
+        (("recover", "{t}/walk", "-o", "{t}/walk"), "{t}/walk: exists already"),
+        (("recover", "{t}/walk", "-o", "{t}/x", "--storage", "tape"), "--storage 'tape' is none of mcap, sqlite3"),
         (("convert", "{t}/walk", "{t}/walk"), "{t}/walk: exists already"),
+        (("info", "{t}/" + 300 * "x"), "File name too long"),
+        (("info", "{t}/[/red]"), "{t}/[/red]: no such file or directory"),
+        (("info", "{t}/two\nlines"), "{t}/two lines: no such file or directory"),
+        (("info", "{t}/walk", "--json", "{t}"), "{t}: is a folder, expected a file"),
+        (("recover", "{t}/walk", "-o", "{t}/x", "--json", "{t}/walk/walk.mcap/r.json"), "walk.mcap is not a folder"),
         (("convert", "{t}/none", "{t}/x"), "{t}/none: no such file or directory"),
         (("convert", "{t}/walk", "{t}/x.npz", "--joint-topic", "legs"), "no topic 'legs'"),
     ],

@@ -1,4 +1,5 @@
 import json
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -51,6 +52,14 @@ def test_a_bag_is_evaluated_and_the_mode_stands_in_the_title(files, trace, tmp_p
     assert (tmp_path / "report" / "report.html").is_file()
     for name in ("r.json", "e.npz", "report.html", "trajectory.png"):
         assert name in result.out
+
+
+def test_the_page_of_a_log_whose_name_is_no_utf8(files, trace, tmp_path):
+    odd = tmp_path / os.fsdecode(b"walk-\xff")
+    (odd).symlink_to(files / "walk")
+    result = trace("report", odd, "--model", files / "model.pt", "-o", tmp_path / "out")
+    assert result.code == 0, result.err
+    assert "walk-" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
 
 
 def test_options_reach_the_metrics(files, trace, tmp_path):
@@ -114,6 +123,10 @@ def test_report_writes_page_and_pictures(files, trace, tmp_path):
         (("evaluate", "{f}/blind.npz", "--model", "{f}/model.pt", "--initial", "reference"), "no reference to start"),
         (("evaluate", "{f}/blind.npz", "--odometry-topic", "odom"), "not a bag"),
         (("evaluate", "{f}/walk", "--odometry-topic", "elsewhere"), "no topic 'elsewhere'"),
+        (("evaluate", "{f}/walk", "--model", "{f}/model.pt", "--json", "{f}"), "{f}: is a folder, expected a file"),
+        (("evaluate", "{f}/walk", "--model", "{f}/model.pt", "--report", "{f}/model.pt"), "expected a folder"),
+        (("evaluate", "{f}/walk", "--model", "{f}/model.pt", "--estimate", "{f}/model.pt/e.npz"), "is not a folder"),
+        (("report", "{f}/walk", "-o", "{f}/model.pt/out"), "is not a folder"),
         (("report", "{f}/none", "-o", "{f}/out"), "no such file"),
     ],
 )

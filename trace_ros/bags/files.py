@@ -45,7 +45,7 @@ def read_log(
         raise TraceError(f"{path}: no such file or directory")
     kind = file_kind(path)
     if kind == "bag":
-        if path.is_file() and not is_bag(path):
+        if path.is_file() and not is_bag(path) and path.suffix != ".bag":  # a ROS 1 bag has its own message
             raise TraceError(f"{path}: not a log: expected a rosbag2 (directory, .mcap or .db3), .npz or .csv")
         return read_bag_with_report(path, robot, topics, settings)
     log = SensorLog.load(path) if kind == "npz" else read_csv(path, robot)

@@ -85,7 +85,7 @@ def open_bag(path: Path) -> Iterator[OpenBag]:
     if path.is_dir() and not (path / "metadata.yaml").is_file():
         if storage_files(path):
             raise TraceError(
-                f"{path}: no metadata.yaml: the recording was interrupted; rescue it: trace bag recover {path} OUTPUT"
+                f"{path}: no metadata.yaml: the recording was interrupted; rescue it: trace bag recover {path}"
             )
         raise TraceError(f"{path}: not a bag: the directory holds neither metadata.yaml nor .mcap or .db3 files")
     if path.is_file() and path.suffix not in STORAGE_SUFFIXES:
@@ -138,6 +138,5 @@ def _damaged(path: Path, error: Exception) -> TraceError:
     text = " ".join(str(error).split()) or type(error).__name__
     if "not supported" in text:
         return TraceError(f"{path}: {text.rstrip('.')}; supported are mcap and sqlite3 bags with plain CDR messages")
-    return TraceError(
-        f"{path}: truncated or damaged ({text.rstrip('.')}); rescue the rest: trace bag recover {path} OUTPUT"
-    )
+    rescue = f"; rescue the rest: trace bag recover {path}" if storage_files(path) else ""
+    return TraceError(f"{path}: truncated or damaged ({text.rstrip('.')}){rescue}")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from io import TextIOWrapper
+from typing import NoReturn
 
 import typer
 
-from trace_ros.cli import bag, evaluate, export, report, robot, simulate, train
+from trace_ros.cli import attention, bag, evaluate, export, report, robot, simulate, train
 from trace_ros.cli.common import errors
 from trace_ros.errors import TraceError
 
@@ -19,22 +21,34 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("simulate")(simulate.simulate)
-app.command("train")(train.train)
-app.command("export")(export.export)
-app.command("evaluate")(evaluate.evaluate)
-app.command("report")(report.report)
-app.add_typer(bag.app, name="bag")
-app.add_typer(robot.app, name="robot")
+app.command("simulate", short_help="A simulated walk or stand, as a bag or .npz.")(simulate.simulate)
+app.command("train", short_help="Train the estimator on simulated walks.")(train.train)
+app.command("export", short_help="Make a training checkpoint a model for the robot.")(export.export)
+app.command("evaluate", short_help="Run the estimator over logs; print its errors.")(evaluate.evaluate)
+app.command("report", short_help="The same, as one HTML page and pictures.")(report.report)
+app.command("attention", short_help="Compare attention on the feet with their contacts.")(attention.attention)
+app.add_typer(bag.app, name="bag", short_help="Look into bags, rescue and convert them.")
+app.add_typer(robot.app, name="robot", short_help="Look at robot descriptions and check them.")
 
 
 def main() -> None:
-    """Entry point: a fault of the user's is one line and exit code 2; only success is 0."""
+    """Entry point. A fault of the user's or of the disk is one line and exit code 2; Ctrl-C is 130."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # names of files need not be text
     try:
         app()
     except TraceError as error:
-        errors.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
-        sys.exit(2)
+        _fail(str(error))
+    except OSError as error:  # what no command foresaw: a full disk, a name that is too long
+        where = f"{error.filename}: " if error.filename is not None else ""
+        _fail(f"{where}{error.strerror or error}")
+
+
+def _fail(text: str) -> NoReturn:
+    line = " ".join(text.splitlines())
+    errors.print(f"error: {line}", highlight=False, soft_wrap=True)
+    sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -11,24 +11,24 @@ from rich.table import Table
 from trace_ros.bags import bag_info, convert, recover_bag
 from trace_ros.bags.info import TopicInfo
 from trace_ros.bags.storage import Storage
-from trace_ros.cli.common import console, errors, say, write_json
-from trace_ros.cli.evaluate import ImuOption, JointOption, ReferenceOption, RobotOption, chosen_topics
+from trace_ros.cli.common import check_output, console, say, working, write_json
+from trace_ros.cli.options import ImuOption, JointOption, JsonOption, ReferenceOption, RobotOption, chosen_topics
 from trace_ros.errors import TraceError
 from trace_ros.robot import RobotDescription
 
 app = typer.Typer(help="Look into rosbag2 recordings, rescue and convert them (no ROS needed).", no_args_is_help=True)
 
 StorageOption = Annotated[str, typer.Option(help="Storage of the new bag: mcap or sqlite3.")]
-JsonOption = Annotated[Path | None, typer.Option("--json", help="Also write the result here.")]
 
 
-@app.command()
+@app.command(short_help="Topics with rates and gaps; joints and what they report.")
 def info(
     bag: Annotated[Path, typer.Argument(help="rosbag2 directory, or a .mcap or .db3 file.")],
     json_file: JsonOption = None,
 ) -> None:
     """Topics of a bag with rates, longest gaps and messages out of order (late); joints and what they report."""
-    with errors.status(f"reading {bag}"):
+    check_output(json_file)
+    with working(f"reading {bag}"):
         found = bag_info(bag)
     size = f"{found.size_bytes / 1e6:.1f} MB"
     table = Table(
@@ -65,17 +65,18 @@ def _joints(topic: TopicInfo) -> str:
     return f"{topic.name}: {len(topic.joint_names)} joints ({', '.join(topic.joint_names)}); {reported}{missing}"
 
 
-@app.command()
+@app.command(short_help="Rescue what is complete in a killed recording.")
 def recover(
     bag: Annotated[Path, typer.Argument(help="Interrupted or truncated bag: directory, .mcap or .db3 file.")],
-    output: Annotated[Path | None, typer.Argument(help="New bag [<bag>_recovered].")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="New bag [<bag>_recovered].")] = None,
     storage: StorageOption = "mcap",
     json_file: JsonOption = None,
 ) -> None:
     """Write everything that is complete in a killed recording into a new bag."""
     kind = _storage(storage)
-    with errors.status(f"recovering {bag}") as status:
-        report = recover_bag(bag, output, kind, lambda count: status.update(f"recovering {bag}: {count} messages"))
+    check_output(json_file)
+    with working(f"recovering {bag}") as tell:
+        report = recover_bag(bag, output, kind, lambda count: tell(f"recovering {bag}: {count} messages"))
     table = Table(title=f"recovered {report.duration_s:.2f} s")
     table.add_column("topic", overflow="fold")
     table.add_column("messages", justify="right")
@@ -90,7 +91,7 @@ def recover(
         write_json(json_file, summary | {"notes": report.notes})
 
 
-@app.command("convert")
+@app.command("convert", short_help="Between mcap, sqlite3, .npz and .csv.")
 def convert_command(
     source: Annotated[Path, typer.Argument(help="rosbag2 directory, .mcap, .db3, .npz or .csv file.")],
     destination: Annotated[
@@ -106,7 +107,8 @@ def convert_command(
     """Convert between bag storages (all topics), and between bags, .npz and .csv (IMU, joints, reference)."""
     kind = _storage(storage)
     topics = chosen_topics(imu_topic, joint_topic, reference_topic)
-    with errors.status(f"converting {source} to {destination}"):
+    check_output(json_file)
+    with working(f"converting {source} to {destination}"):
         done = convert(source, destination, RobotDescription.load(robot), kind, topics)
     for note in done.notes:
         say(f"note: {note}")

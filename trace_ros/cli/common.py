@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -19,10 +23,11 @@ from rich.progress import (
 
 from trace_ros.errors import TraceError
 
-console = Console()
+# Names of files and topics are printed as they are, whatever brackets they hold.
+console = Console(markup=False)
 """Results: tables and the paths of what was written (standard output)."""
 
-errors = Console(stderr=True)
+errors = Console(stderr=True, markup=False)
 """Progress, notes and faults (standard error), so that output can be piped."""
 
 
@@ -41,9 +46,35 @@ def progress_bar(*columns: TextColumn, transient: bool = True) -> Progress:
     )
 
 
+@contextmanager
+def working(text: str) -> Iterator[Callable[[str], None]]:
+    """A spinner with a line of text while something takes its time; yields what changes the text."""
+    with errors.status(escape(text)) as status:
+        yield lambda changed: status.update(escape(changed))
+
+
 def say(text: str) -> None:
     """Tell what is about to happen (standard error, no markup)."""
     errors.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def check_output(path: Path | None, *, folder: bool = False) -> None:
+    """Refuse, before minutes of work and not after, a path that cannot be written in the end; None is no path.
+
+    Raises:
+        TraceError: a folder where a file is wanted or the other way round, or nowhere to put it.
+    """
+    if path is None:
+        return
+    if path.exists() and path.is_dir() != folder:
+        raise TraceError(f"{path}: is a {'file' if folder else 'folder'}, expected a {'folder' if folder else 'file'}")
+    there = path
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    if there != path and not there.is_dir():
+        raise TraceError(f"{path}: cannot be written ({there} is not a folder)")
+    if not os.access(there, os.W_OK):
+        raise TraceError(f"{path}: cannot be written (no permission in {there})")
 
 
 def write_json(path: Path, data: Any) -> None:

@@ -9,12 +9,9 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from trace_ros.cli.common import console, write_json
+from trace_ros.cli.common import check_output, console, write_json
 from trace_ros.errors import TraceError
-from trace_ros.estimator.checkpoint import export_model, load_model
 from trace_ros.robot import RobotDescription
-from trace_ros.training.export import card_from_state, network_from_state
-from trace_ros.training.state import load_state
 
 
 def export(
@@ -28,6 +25,13 @@ def export(
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write the model card here.")] = None,
 ) -> None:
     """Write a trained network as one TorchScript file, with its model card beside it."""
+    check_output(output)
+    check_output(json_file)
+    # Imported here, so that --help and the other commands need not wait for torch.
+    from trace_ros.estimator.checkpoint import export_model, load_model
+    from trace_ros.training.export import card_from_state, network_from_state
+    from trace_ros.training.state import load_state
+
     description = RobotDescription.load(robot)
     state = load_state(checkpoint)
     if state["robot_fingerprint"] != description.fingerprint or state["robot"] != description.name:

@@ -7,23 +7,21 @@ from typing import Annotated
 
 import typer
 
-from trace_ros.cli.common import write_json
-from trace_ros.cli.evaluate import (
+from trace_ros.cli.common import check_output, write_json
+from trace_ros.cli.options import (
     AlignmentOption,
     HorizonOption,
     ImuOption,
     InitialOption,
     JointOption,
+    JsonOption,
     Logs,
     ModelOption,
     OdometryOption,
     ReferenceOption,
     RobotOption,
-    announce_report,
     chosen_topics,
-    evaluate_logs,
     metric_settings,
-    result,
 )
 from trace_ros.robot import RobotDescription
 
@@ -40,11 +38,16 @@ def report(
     imu_topic: ImuOption = None,
     joint_topic: JointOption = None,
     reference_topic: ReferenceOption = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Also write the result here.")] = None,
+    json_file: JsonOption = None,
 ) -> None:
     """Run the estimator over logs and write a self-contained HTML page (works offline) and PNG pictures."""
+    check_output(output, folder=True)
+    check_output(json_file)
     settings = metric_settings(alignment, horizon)
     topics = chosen_topics(imu_topic, joint_topic, reference_topic)
+    # Imported here, so that --help and the other commands need not wait for torch and the plotting libraries.
+    from trace_ros.cli.evaluation import announce_report, evaluate_logs, result
+
     estimator, evaluations = evaluate_logs(logs, robot, model, settings, topics, initial, odometry_topic)
     announce_report(output, evaluations, settings, estimator, RobotDescription.load(robot).name)
     if json_file is not None:

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import numpy as np
 import typer
+from rich import box
 from rich.table import Table
 
-from trace_ros.cli.common import console, write_json
+from trace_ros.cli.common import check_output, console, write_json
 from trace_ros.robot import LEG_NAMES, RobotDescription, available_robots
 
 app = typer.Typer(help="Look at robot descriptions (config/robots/<name>.yaml and its URDF).", no_args_is_help=True)
@@ -22,19 +23,21 @@ def list_robots() -> None:
         console.print(name)
 
 
-@app.command()
+@app.command(short_help="Check that YAML and URDF agree; print the joint mapping.")
 def check(
     robot: Annotated[str, typer.Argument(help="Name of a shipped robot, or the path of a robot's YAML file.")],
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write the result here.")] = None,
 ) -> None:
     """Check that a robot's YAML and URDF agree, and print which joint fills which slot and where the feet stand."""
+    check_output(json_file)
     description = RobotDescription.load(robot)
     kinematics = description.kinematics
     nominal = description.nominal_joint_positions
     feet = kinematics.forward(nominal[None])[0]
-    table = Table(title=f"{description.name} (fingerprint {description.fingerprint})")
+    table = Table(title=f"{description.name} (fingerprint {description.fingerprint})", box=box.SIMPLE, padding=0)
     for column in ("leg", "joint", "slot", "lower rad", "nominal rad", "upper rad", "torque limit N m"):
-        table.add_column(column, justify="left" if column in ("leg", "joint") else "right")
+        # A joint's name is what one comes for: never shortened.
+        table.add_column(column, justify="left" if column in ("leg", "joint") else "right", no_wrap=column == "joint")
     for slot, joint in enumerate(description.joint_names):
         table.add_row(
             LEG_NAMES[slot // 3] if slot % 3 == 0 else "",

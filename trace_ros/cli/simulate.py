@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from trace_ros.bags import Storage, write_log
-from trace_ros.cli.common import console, progress_bar, say, write_json
+from trace_ros.cli.common import check_output, console, progress_bar, say, write_json
 from trace_ros.errors import TraceError
 from trace_ros.robot import LEG_NAMES, RobotDescription
 
@@ -28,7 +28,8 @@ def simulate(
         int, typer.Option(help="Of the ground, the sensors' noise and what else the course varies.", min=0)
     ] = 0,
     stand: Annotated[
-        float | None, typer.Option(help="Stand still for this long (s) instead, with the course's sensors.", min=0.1)
+        float | None,
+        typer.Option(help="Stand still for this long (s) instead, with the course's sensors.", min=0.1, max=3600),
     ] = None,
     bag: Annotated[Path | None, typer.Option(help="Write a rosbag2 into this new directory.")] = None,
     storage: Annotated[str, typer.Option(help=f"Of the bag: {', '.join(get_args(Storage))}.")] = "mcap",
@@ -51,6 +52,8 @@ def simulate(
     for path in targets:
         if path.exists():  # known before a minute of simulation, not after
             raise TraceError(f"{path}: exists already; choose another name or delete it")
+        check_output(path, folder=path == bag)
+    check_output(json_file)
     description = RobotDescription.load(robot)
     # Imported here, so that the other commands do not need a simulator's packages.
     from trace_ros.sim.course import Course, simulate_course

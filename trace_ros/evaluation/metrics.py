@@ -37,9 +37,9 @@ class MetricSettings(BaseModel):
             equation 22) instead of the plain difference ``p - p'`` that their toolbox and evo compute.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     alignment: AlignmentMode = "posyaw"
-    horizon_s: float = Field(default=10.0, gt=0)
+    horizon_s: float = Field(default=10.0, gt=0, le=1e5)
     warm_up_samples: int = Field(default=WINDOW, ge=0)
     max_gap_s: float = Field(default=0.25, gt=0)
     pair_tolerance_s: float = Field(default=0.01, ge=0)

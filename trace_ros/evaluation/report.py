@@ -82,7 +82,8 @@ def write_report(
             plot_attention(pictures[-1], evaluation, report_settings)
     page = directory / "report.html"
     try:
-        page.write_text(_page(evaluations, names, settings, model, title, command, report_settings), encoding="utf-8")
+        text = _page(evaluations, names, settings, model, title, command, report_settings)
+        page.write_text(text, encoding="utf-8", errors="backslashreplace")  # paths need not be UTF-8
     except OSError as error:
         raise TraceError(f"{page}: cannot be written ({error.strerror})") from error
     return ReportFiles(page, tuple(pictures))

@@ -1,0 +1,172 @@
+"""``trace attention``: what the attention on a leg tells of its contact, beside the paper's figures."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.table import Table
+
+from trace_ros.cli.common import console, progress_bar, say, write_json
+from trace_ros.errors import TraceError
+from trace_ros.estimator.checkpoint import load_model
+from trace_ros.evaluation.attention import (
+    PAPER,
+    AttentionFigures,
+    AttentionSamples,
+    AttentionSettings,
+    SpeedBin,
+    attention_figures,
+    collect_attention,
+    plot_attention_analysis,
+    speed_bins,
+)
+from trace_ros.resources import models_directory
+from trace_ros.robot import RobotDescription
+from trace_ros.sim.rollout import SimulationConfig
+from trace_ros.training.simulation import SimulationSource
+
+_ROWS = {
+    "samples": "per-foot samples",
+    "contact_samples": "  in contact",
+    "swing_samples": "  in swing",
+    "mean_contact": "mean attention, contact",
+    "mean_swing": "mean attention, swing",
+    "median_contact": "median attention, contact",
+    "median_swing": "median attention, swing",
+    "top1_contact": "top 1 is in contact",
+    "top1_chance": "  for a foot at random",
+    "flight_instants": "  instants left out (no contact)",
+    "auc": "AUC (contact, attention)",
+    "total_leg": "attention on all legs",
+    "speed_correlation": "rank correlation with speed, contact",
+}
+
+
+def attention(
+    robot: Annotated[str, typer.Option(help="Name of a robot, or the path of its YAML file.")] = "go2",
+    model: Annotated[Path | None, typer.Option(help="Model [models/<robot>/trace.pt].")] = None,
+    samples: Annotated[
+        int, typer.Option(help="Per-foot samples to take at least, four an instant.", min=1)
+    ] = AttentionSettings().samples,
+    seed: Annotated[
+        int, typer.Option(help="Of the rollouts; never those that training saw, whatever its seed.", min=0)
+    ] = 0,
+    config: Annotated[
+        Path | None, typer.Option(help="What to simulate [config/training/simulation.yaml of the package].")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write attention_analysis.png and .json into this folder.")
+    ] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Also write the result here.")] = None,
+) -> None:
+    """Simulate held-out walks, run a model over them, and compare the attention on each foot with its contact."""
+    # Known before minutes of simulation, not after.
+    if output is not None and output.exists() and not output.is_dir():
+        raise TraceError(f"--output {output}: is a file, expected a folder")
+    if json_file is not None and json_file.is_dir():
+        raise TraceError(f"--json {json_file}: is a folder, expected a file")
+    description = RobotDescription.load(robot)
+    loaded = load_model(model or models_directory() / description.name / "trace.pt")
+    loaded.check_robot(description)
+    simulation = SimulationConfig.load(config)
+    settings = AttentionSettings(samples=samples)
+    # One step is a handful of small products: threads cost more than they bring.
+    torch.set_num_threads(1)
+    say(f"simulating {description.name} and running {loaded.path} over it; seed {seed}, Ctrl-C writes nothing")
+    try:
+        with progress_bar() as progress:
+            task = progress.add_task("per-foot samples", total=samples)
+            collected = collect_attention(
+                loaded.network(),
+                SimulationSource(simulation),
+                description,
+                seed,
+                round(simulation.duration * simulation.physics.sample_rate_hz),
+                settings,
+                lambda done: progress.update(task, completed=min(done, samples)),
+            )
+    except KeyboardInterrupt:
+        say("stopped before the end; nothing was written")
+        raise typer.Exit(130) from None
+    figures = attention_figures(collected.attention, collected.contact, collected.speed)
+    bins = speed_bins(collected.attention, collected.contact, collected.speed, settings.speed_edges)
+    by_terrain = terrain_figures(collected)
+    title = f"{loaded.path} on {description.name}, {collected.rollouts} rollouts, seed {seed}"
+    _show(figures, bins, by_terrain, title)
+    result = figures.to_dict() | {
+        "bins": [entry.to_dict() for entry in bins],
+        "by_terrain": {name: entry.to_dict() for name, entry in by_terrain.items()},
+        "paper": PAPER.to_dict(),
+        "robot": description.name,
+        "model": str(loaded.path),
+        "model_steps": loaded.card.steps,
+        "seed": seed,
+        "rollouts": collected.rollouts,
+        "rollouts_simulated": collected.simulated,
+        "simulation": simulation.model_dump(mode="json"),
+    }
+    _write(result, collected, bins, title, output, json_file)
+
+
+def terrain_figures(samples: AttentionSamples) -> dict[str, AttentionFigures]:
+    """The figures on each kind of ground, by name."""
+    parts = {name: samples.on(name) for name in sorted(samples.terrains)}
+    return {
+        name: attention_figures(samples.attention[part], samples.contact[part], samples.speed[part])
+        for name, part in parts.items()
+    }
+
+
+def _write(
+    result: dict[str, Any],
+    samples: AttentionSamples,
+    bins: list[SpeedBin],
+    title: str,
+    output: Path | None,
+    json_file: Path | None,
+) -> None:
+    if output is not None:
+        picture = output / "attention_analysis.png"
+        plot_attention_analysis(picture, samples, bins, title)
+        console.print(f"wrote {picture}", highlight=False, soft_wrap=True)
+    for path in (None if output is None else output / "attention_analysis.json", json_file):
+        if path is not None:
+            write_json(path, result)
+            console.print(f"wrote {path}", highlight=False, soft_wrap=True)
+
+
+def _show(figures: AttentionFigures, bins: list[SpeedBin], by_terrain: dict[str, AttentionFigures], title: str) -> None:
+    table = Table(title=title)
+    table.add_column("figure")
+    table.add_column("here", justify="right")
+    table.add_column("paper", justify="right")
+    for name, text in _ROWS.items():
+        paper = "-" if name == "flight_instants" else _text(getattr(PAPER, name))
+        table.add_row(text, _text(getattr(figures, name)), paper)
+    console.print(table)
+
+    table = Table(title="by ground", box=None, padding=(0, 1))
+    for column in ("ground", "samples", "contact", "swing", "top 1", "AUC", "legs"):
+        table.add_column(column, justify="left" if column == "ground" else "right")
+    for name, entry in by_terrain.items():
+        values = (entry.mean_contact, entry.mean_swing, entry.top1_contact, entry.auc, entry.total_leg)
+        table.add_row(name, _text(entry.samples), *map(_text, values))
+    console.print(table)
+
+    table = Table(title="mean attention by contact-point speed, contact", box=None, padding=(0, 1))
+    for column in ("m/s", "samples", "attention"):
+        table.add_column(column, justify="right")
+    for part in bins:
+        high = "and more" if part.high_mps is None else f"to {part.high_mps:g}"
+        table.add_row(f"{part.low_mps:g} {high}", _text(part.count), _text(part.mean_attention))
+    console.print(table)
+
+
+def _text(value: float) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return "-" if math.isnan(value) else f"{value:.4f}"

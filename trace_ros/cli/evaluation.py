@@ -1,0 +1,170 @@
+"""What ``trace evaluate`` and ``trace report`` do with logs: run, compare, show, report."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+from rich.table import Table
+
+from trace_ros.bags import Topics, read_log, read_odometry
+from trace_ros.bags.files import file_kind
+from trace_ros.cli.common import console, progress_bar, say
+from trace_ros.errors import TraceError
+from trace_ros.estimator.estimator import TraceEstimator
+from trace_ros.evaluation.metrics import MetricSettings, Statistics
+from trace_ros.evaluation.report import alignment_text, metric_rows, run_rows, summary_rows, write_report
+from trace_ros.evaluation.runner import Evaluation, InitialPose, evaluate_odometry, evaluate_run, file_names
+from trace_ros.resources import models_directory
+from trace_ros.robot import RobotDescription
+
+
+def evaluate_logs(
+    logs: Sequence[Path],
+    robot: str,
+    model: Path | None,
+    settings: MetricSettings,
+    topics: Topics,
+    initial: str,
+    odometry_topic: str | None,
+) -> tuple[TraceEstimator | None, list[Evaluation]]:
+    """Evaluate logs one after another, with progress.
+
+    Returns:
+        The estimator that was used, None for a recorded odometry; and an evaluation for each log.
+
+    Raises:
+        TraceError: whatever is wrong with a log, the model or the robot; in the order in which it is cheap to find.
+    """
+    if initial not in get_args(InitialPose):
+        raise TraceError(f"--initial {initial!r} is none of {', '.join(get_args(InitialPose))}")
+    description = RobotDescription.load(robot)
+    for path in logs:
+        if not path.exists():
+            raise TraceError(f"{path}: no such file or directory")
+        if odometry_topic is not None and file_kind(path) != "bag":
+            raise TraceError(f"{path}: not a bag: --odometry-topic needs a recorded topic")
+    names = file_names([path.resolve().stem for path in logs])
+    estimator = None
+    if odometry_topic is None:
+        # One step is a handful of small products: threads cost more than they bring.
+        torch.set_num_threads(1)
+        estimator = TraceEstimator.load(model or models_directory() / description.name / "trace.pt", description)
+    evaluations = []
+    for path, name in zip(logs, names, strict=True):
+        if odometry_topic is not None:
+            evaluations.append(_judge_odometry(path, name, odometry_topic, topics, settings))
+            continue
+        assert estimator is not None
+        say(f"reading {path}")
+        log, bag_report = read_log(path, description, topics)
+        for note in bag_report.notes if bag_report else ():
+            say(f"note: {note}")
+        with progress_bar() as progress:
+            task = progress.add_task(name, total=len(log))
+
+            def advance(done: int, update: Callable[..., None] = progress.update, task: Any = task) -> None:
+                update(task, completed=done)
+
+            evaluations.append(evaluate_run(name, log, estimator, settings, initial, advance))  # type: ignore[arg-type]
+    return estimator, evaluations
+
+
+def _judge_odometry(path: Path, name: str, topic: str, topics: Topics, settings: MetricSettings) -> Evaluation:
+    assert topics.reference is not None
+    trajectory = read_odometry(path, topic, topics.reference)
+    try:
+        reference = read_odometry(path, topics.reference)
+    except TraceError:
+        if "reference" in topics.model_fields_set:
+            raise
+        reference = None
+    return evaluate_odometry(name, topic, trajectory, None, settings, reference)
+
+
+def subject(robot: str, estimator: TraceEstimator | None, topic: str | None) -> str:
+    """What is judged, for the title of a table."""
+    return (
+        f"recorded topic {topic}" if estimator is None else f"{estimator.model.path} on {estimator.robot.name or robot}"
+    )
+
+
+def show(evaluations: Sequence[Evaluation], settings: MetricSettings, subject: str) -> None:
+    """Print a table a log, or one table over several logs; the alignment mode stands in the title."""
+    compared = [evaluation for evaluation in evaluations if evaluation.metrics is not None]
+    if len(compared) > 1:
+        console.print(_overview(compared, settings, subject))
+    for evaluation in evaluations if len(compared) <= 1 else [e for e in evaluations if e.metrics is None]:
+        mode = alignment_text(settings) if evaluation.metrics else "no reference"
+        table = Table(title=f"{evaluation.name}: {subject}\n{mode}", show_header=False)
+        table.add_column("figure")
+        table.add_column("value")
+        rows = metric_rows(evaluation.metrics) if evaluation.metrics else summary_rows(evaluation)
+        for row in (*rows, *run_rows(evaluation)):
+            table.add_row(*row)
+        console.print(table)
+    for evaluation in evaluations:
+        for note in evaluation.notes:
+            say(f"note: {evaluation.name}: {note}")
+
+
+def _overview(evaluations: Sequence[Evaluation], settings: MetricSettings, subject: str) -> Table:
+    title = f"{subject}\n{alignment_text(settings)}; RE over {settings.horizon_s:g} s; m, m/s, rad"
+    table = Table(title=title, box=None, padding=(0, 1))
+    table.add_column("log", overflow="fold")
+    for column in ("path", "ATE", "z", "vel", "ori", "RE", "P90", "vel", "ori", "x RT"):
+        table.add_column(column, justify="right")
+    for evaluation in evaluations:
+        m = evaluation.metrics
+        assert m is not None
+
+        def relative(value: Statistics | None) -> str:
+            return "-" if value is None else f"{value.mean:.3f}"
+
+        table.add_row(
+            evaluation.name,
+            f"{m.path_length_m:.1f}",
+            f"{m.ate_position_m:.3f}",
+            f"{m.ate_z_m:.3f}",
+            f"{m.ate_velocity_mps:.3f}",
+            f"{m.ate_orientation_rad:.3f}",
+            relative(m.re_position_m),
+            "-" if m.re_position_m is None else f"{m.re_position_m.p90:.3f}",
+            relative(m.re_velocity_mps),
+            relative(m.re_orientation_rad),
+            "-" if evaluation.real_time_factor is None else f"{evaluation.real_time_factor:.1f}",
+        )
+    return table
+
+
+def announce_report(
+    directory: Path,
+    evaluations: Sequence[Evaluation],
+    settings: MetricSettings,
+    estimator: TraceEstimator | None,
+    robot: str,
+) -> None:
+    """Write the report and say where it is."""
+    say(f"writing the report into {directory}")
+    command = shlex.join(["trace", *sys.argv[1:]])
+    title = f"{robot}: {evaluations[0].name}" if len(evaluations) == 1 else f"{robot}: {len(evaluations)} logs"
+    model = None if estimator is None else estimator.model
+    files = write_report(directory, evaluations, settings, model, title, command)
+    for path in (files.page, *files.pictures):
+        console.print(f"wrote {path}", highlight=False, soft_wrap=True)
+
+
+def result(
+    evaluations: Sequence[Evaluation], settings: MetricSettings, robot: str, estimator: TraceEstimator | None
+) -> dict[str, Any]:
+    """The result for machines."""
+    return {
+        "robot": robot,
+        "model": None if estimator is None else str(estimator.model.path),
+        "settings": settings.model_dump(mode="json"),
+        "logs": [evaluation.to_dict() for evaluation in evaluations],
+    }

@@ -1,0 +1,48 @@
+"""Options that several commands share, and what they mean. Nothing heavy is imported here: ``--help`` must be quick."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, get_args
+
+import typer
+
+from trace_ros.bags import Topics
+from trace_ros.errors import TraceError
+from trace_ros.evaluation.alignment import AlignmentMode
+from trace_ros.evaluation.metrics import MetricSettings
+
+Logs = Annotated[list[Path], typer.Argument(help="Logs: rosbag2 directories, .mcap, .db3, .npz or .csv files.")]
+RobotOption = Annotated[str, typer.Option(help="Name of a robot, or the path of its YAML file.")]
+ModelOption = Annotated[Path | None, typer.Option(help="Model [models/<robot>/trace.pt].")]
+AlignmentOption = Annotated[str, typer.Option(help=f"Before absolute errors: {', '.join(get_args(AlignmentMode))}.")]
+HorizonOption = Annotated[float, typer.Option(help="Time over which relative errors are taken, s.", min=0.01, max=1e5)]
+InitialOption = Annotated[
+    str, typer.Option(help="Start level at the origin (gravity), or at the reference (reference).")
+]
+OdometryOption = Annotated[
+    str | None, typer.Option(help="Judge this recorded nav_msgs/Odometry topic instead of running the estimator.")
+]
+ImuOption = Annotated[str | None, typer.Option(help="sensor_msgs/Imu topic [imu/data, else the only one].")]
+JointOption = Annotated[
+    str | None, typer.Option(help="sensor_msgs/JointState topic [joint_states, else the only one].")
+]
+ReferenceOption = Annotated[str | None, typer.Option(help="nav_msgs/Odometry topic of the truth [reference/odom].")]
+JsonOption = Annotated[Path | None, typer.Option("--json", help="Also write the result here.")]
+
+
+def metric_settings(alignment: str, horizon: float) -> MetricSettings:
+    """Settings from the command line.
+
+    Raises:
+        TraceError: unknown mode.
+    """
+    if alignment not in get_args(AlignmentMode):
+        raise TraceError(f"--alignment {alignment!r} is none of {', '.join(get_args(AlignmentMode))}")
+    return MetricSettings.model_validate({"alignment": alignment, "horizon_s": horizon})
+
+
+def chosen_topics(imu: str | None, joint_states: str | None, reference: str | None) -> Topics:
+    """Topics with only those set that were given, so that the others may be found by type."""
+    given = {"imu": imu, "joint_states": joint_states, "reference": reference}
+    return Topics(**{name: value for name, value in given.items() if value})
