@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 import zipfile
 from pathlib import Path
@@ -156,6 +157,47 @@ def test_bad_cards_are_refused(model, card, tmp_path, change, said):
     path = tmp_path / "trace.pt"
     rewrite_card(model, path, change(card))
     assert said in refused(path)
+
+
+def replace_weights(model: Path, path: Path, weights: object) -> None:
+    buffer = io.BytesIO()
+    torch.save(weights, buffer)
+    with zipfile.ZipFile(model) as source, zipfile.ZipFile(path, "w") as target:
+        for item in source.infolist():
+            is_weights = item.filename.endswith(checkpoint._WEIGHTS)
+            target.writestr(item, buffer.getvalue() if is_weights else source.read(item.filename))
+
+
+class Pickled:
+    def __init__(self, trap: Path) -> None:
+        self.trap = trap
+
+    def __reduce__(self):
+        return Path.touch, (self.trap,)
+
+
+def test_code_in_place_of_weights_is_not_run(model, tmp_path):
+    path, trap = tmp_path / "trace.pt", tmp_path / "ran"
+    replace_weights(model, path, Pickled(trap))
+    assert "not only tensors" in refused(path)
+    assert not trap.exists()
+
+
+def test_weights_of_another_network_are_refused(model, network, tmp_path):
+    path = tmp_path / "trace.pt"
+    replace_weights(model, path, {"linear.weight": torch.zeros(3)})
+    assert "do not belong together" in refused(path)
+    weights = network.state_dict()
+    weights["observation_mean"] = torch.zeros(46)
+    replace_weights(model, path, weights)
+    assert "do not belong together" in refused(path)
+
+
+def test_another_script_with_our_card_is_refused(model, tmp_path):
+    extra = {checkpoint._CARD: "", checkpoint._WEIGHTS: ""}
+    torch.jit.load(str(model), _extra_files=extra)
+    torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), str(tmp_path / "linear.pt"), _extra_files=extra)
+    assert "do not belong together" in refused(tmp_path / "linear.pt")
 
 
 def test_huge_files_are_not_opened(model, tmp_path, monkeypatch):

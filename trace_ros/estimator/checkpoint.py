@@ -170,13 +170,21 @@ def load_model(path: Path) -> LoadedModel:
         with _torchscript():
             module = torch.jit.load(str(path), map_location="cpu", _extra_files=extra)
         weights = torch.load(io.BytesIO(extra[_WEIGHTS]), map_location="cpu", weights_only=True)
-    except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError) as error:
+    except pickle.UnpicklingError as error:
+        # Torch's own text advises to load it regardless.
+        raise TraceError(f"{path}: refused: its weights are not only tensors, and could run code") from error
+    except (RuntimeError, EOFError, ValueError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise TraceError(f"{path}: cannot be loaded ({reason})") from error
     card = _read_card(path, extra[_CARD])
-    with _torchscript():
-        frozen = torch.jit.freeze(module.eval(), preserved_attrs=["prime", "step"])
-    return LoadedModel(frozen, card, path, weights)
+    try:
+        with _torchscript():
+            frozen = torch.jit.freeze(module.eval(), preserved_attrs=["prime", "step"])
+        model = LoadedModel(frozen, card, path, weights)
+        model.network()
+    except (RuntimeError, TypeError, AttributeError) as error:
+        raise TraceError(f"{path}: damaged: network, weights and card do not belong together") from error
+    return model
 
 
 @contextmanager
