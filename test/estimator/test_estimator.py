@@ -152,12 +152,13 @@ def test_standing_is_held_under_all_the_noise_of_training_and_without_joint_velo
         assert run_estimator(estimator, seen).stationary[100:].all()
 
 
-def test_after_lost_samples_the_motion_is_stretched_over_the_true_interval(estimator):
-    """Two samples are missing: the network, which knows no such interval, is told its own and its rates are kept."""
+@pytest.mark.parametrize("ratio", [3.0, 0.1])
+def test_over_an_interval_unknown_to_training_the_motion_is_stretched(estimator, ratio):
+    """Two samples are lost, or one is stamped early: the network is told the trained interval; its rates are kept."""
     log = moving_log(110)
     regular = replace(log, stamp_ns=np.arange(110, dtype=np.int64) * 2_000_000)
     stamps = regular.stamp_ns.copy()
-    stamps[100:] += 4_000_000
+    stamps[100:] += round((ratio - 1) * 2_000_000)
     whole = run_estimator(estimator, regular).trajectory
     lost = run_estimator(estimator, replace(regular, stamp_ns=stamps)).trajectory
     at = 100 - 29
@@ -165,13 +166,13 @@ def test_after_lost_samples_the_motion_is_stretched_over_the_true_interval(estim
     np.testing.assert_allclose(lost.angular_velocity[at], whole.angular_velocity[at], rtol=1e-12)
     moved = whole.position[at] - whole.position[at - 1]
     assert np.linalg.norm(moved) > 1e-6
-    np.testing.assert_allclose(lost.position[at] - lost.position[at - 1], 3 * moved, rtol=1e-9)
+    np.testing.assert_allclose(lost.position[at] - lost.position[at - 1], ratio * moved, rtol=1e-9)
 
     def turn(run):
         before, after = Rotation.from_quat(run.orientation[at - 1 : at + 1])
         return (before.inv() * after).as_rotvec()
 
-    np.testing.assert_allclose(turn(lost), 3 * turn(whole), atol=1e-12)
+    np.testing.assert_allclose(turn(lost), ratio * turn(whole), atol=1e-12)
 
 
 def test_how_long_a_gap_was_does_not_reach_the_network(estimator):

@@ -176,6 +176,20 @@ def test_streaming_equals_the_sequence(changes):
             torch.testing.assert_close(state[-1], expected.hidden[lane], atol=1e-5, rtol=1e-5)
 
 
+def test_streaming_does_not_drift_from_the_sequence():
+    """Ten seconds of random inputs through the caches, one sample at a time."""
+    made, rows = network(), observations(1, 5000)
+    with torch.no_grad():
+        expected = made.sequence(rows, made.initial_hidden(1))
+        streaming = StreamingTrace(made)
+        state = streaming.prime(rows[0, : WINDOW - 1])
+        for row in rows[0, WINDOW - 1 :]:
+            motion, attention, state = streaming.step(row, state)
+    torch.testing.assert_close(motion, expected.motion[0, -1], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(attention, expected.attention[0, -1], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(state[-1], expected.hidden[0], atol=1e-5, rtol=1e-5)
+
+
 @settings(deadline=None, max_examples=10)
 @given(st.integers(0, 2**31 - 1))
 def test_a_batch_streams_as_its_members_do(seed):

@@ -23,9 +23,9 @@ FloatArray = NDArray[np.float64]
 MAX_GAP_S = 0.1
 """After a longer silence (s) the network's window no longer describes the present, and is filled anew."""
 
-_LONGEST_INTERVAL = 1.5
-"""Intervals up to this many times the trained one are within the jitter of training. After a longer one (samples were
-lost) the network is told the trained interval, and its motion, a rate times dt, is stretched to the true one."""
+_TRAINED_INTERVALS = (0.5, 1.5)
+"""What jitter in training makes of the trained interval, as factors on it. Outside (samples were lost, or stamped in
+bursts) the network is told the trained interval, and its motion, a rate times dt, is stretched to the true one."""
 
 _VELOCITY_CUTOFF_HZ = 50.0
 """Low-pass on joint velocity that is differentiated from positions; about the bandwidth of a motor driver's own."""
@@ -149,7 +149,8 @@ class TraceEstimator:
         if self._state is None:
             self._unobserved_s += dt
         joint_velocity = self._joint_velocity(sample, dt)
-        told_dt = dt if dt <= _LONGEST_INTERVAL * self._nominal_dt else self._nominal_dt
+        shortest, longest = _TRAINED_INTERVALS
+        told_dt = dt if shortest <= dt / self._nominal_dt <= longest else self._nominal_dt
         self._observe(sample, joint_velocity, told_dt)
         still = self._stationary.update(
             sample.stamp_ns, sample.angular_velocity, sample.linear_acceleration, joint_velocity
