@@ -97,6 +97,24 @@ def test_slippery_surface_lets_go_and_the_foot_friction_can_be_changed(go2):
     assert slide(Surface(), 0.02) < holds - 0.2
 
 
+def test_what_a_surface_leaves_open_is_the_feet_s(go2):
+    """MuJoCo lets one geom decide everything; feet keep their friction on soft ground, and their softness on ice."""
+
+    def contact(surface: Surface) -> tuple[float, float]:
+        feet = dynamics(go2, foot_friction=0.35, foot_time_constant=0.011)
+        _, backend = run(go2, Scene(Terrain("x", planes=(Plane(surface=surface),)), feet), 0.33, steps=20)
+        model, data = backend._models[0], mujoco.MjData(backend._models[0])
+        mujoco.mj_setState(model, data, backend._current[0], int(mujoco.mjtState.mjSTATE_FULLPHYSICS))
+        mujoco.mj_forward(model, data)
+        assert data.ncon >= 4
+        return float(data.contact[0].friction[0]), float(data.contact[0].solref[0])
+
+    assert contact(Surface()) == pytest.approx((0.35, 0.011))
+    assert contact(Surface(sinkage=0.005)) == pytest.approx((0.35, 0.011))
+    assert contact(Surface(friction=0.1)) == pytest.approx((0.1, 0.011))
+    assert contact(Surface(time_constant=0.05)) == pytest.approx((0.35, 0.05))
+
+
 def test_dynamics_change_the_model(go2):
     scene = Scene(
         FLAT,

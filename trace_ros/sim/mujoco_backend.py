@@ -14,7 +14,7 @@ from trace_ros.geometry import GRAVITY
 from trace_ros.logs import JOINTS, LEGS
 from trace_ros.robot import RobotDescription
 from trace_ros.sim.backend import PhysicsConfig, PhysicsTrace, RobotDynamics, Scene
-from trace_ros.sim.terrain import Surface, Terrain
+from trace_ros.sim.terrain import Surface
 
 FloatArray = NDArray[np.float64]
 
@@ -187,7 +187,7 @@ def _add_sensors(spec: mujoco.MjSpec, robot: RobotDescription) -> None:
 def _compile(template: mujoco.MjSpec, scene: Scene, robot: RobotDescription) -> mujoco.MjModel:
     spec = template.copy()
     _apply_dynamics(spec, scene.dynamics, robot)
-    _add_terrain(spec, scene.terrain)
+    _add_terrain(spec, scene)
     model = spec.compile()
     if model.nv != 6 + JOINTS:
         raise TraceError(
@@ -226,14 +226,14 @@ def _apply_dynamics(spec: mujoco.MjSpec, dynamics: RobotDynamics, robot: RobotDe
         foot.solref[:] = [dynamics.foot_time_constant, 1.0]
 
 
-def _add_terrain(spec: mujoco.MjSpec, terrain: Terrain) -> None:
-    world = spec.worldbody
+def _add_terrain(spec: mujoco.MjSpec, scene: Scene) -> None:
+    world, terrain, dynamics = spec.worldbody, scene.terrain, scene.dynamics
     for plane in terrain.planes:
         geom = world.add_geom(type=mujoco.mjtGeom.mjGEOM_PLANE, size=[0.0, 0.0, 1.0], pos=[0.0, 0.0, plane.height])
         # Rising along +x is a turn about -y.
         half = -plane.inclination / 2
         geom.quat = [np.cos(half), 0.0, np.sin(half), 0.0]
-        _finish_ground(geom, plane.surface)
+        _finish_ground(geom, plane.surface, dynamics)
     for index, field in enumerate(terrain.height_fields):
         low, high = float(field.heights.min()), float(field.heights.max())
         span = max(high - low, 1e-6)
@@ -242,22 +242,21 @@ def _add_terrain(spec: mujoco.MjSpec, terrain: Terrain) -> None:
         asset.size = [*field.half_size, span, _FIELD_BASE]
         asset.userdata = ((field.heights - low) / span).astype(np.float32).ravel()
         geom = world.add_geom(type=mujoco.mjtGeom.mjGEOM_HFIELD, hfieldname=asset.name, pos=[*field.centre, low])
-        _finish_ground(geom, field.surface)
+        _finish_ground(geom, field.surface, dynamics)
     for box in terrain.boxes:
         geom = world.add_geom(type=mujoco.mjtGeom.mjGEOM_BOX, size=box.half_size, pos=box.centre)
         geom.quat = box.rotation.as_quat()[[3, 0, 1, 2]]
-        _finish_ground(geom, box.surface)
+        _finish_ground(geom, box.surface, dynamics)
 
 
-def _finish_ground(geom: mujoco.MjsGeom, surface: Surface) -> None:
+def _finish_ground(geom: mujoco.MjsGeom, surface: Surface, feet: RobotDynamics) -> None:
     geom.contype, geom.conaffinity, geom.condim = 0, 1, _CONDIM
     if not surface.overrides:
         return
-    # MuJoCo takes all contact parameters from the geom of higher priority.
+    # MuJoCo takes all contact parameters from the geom of higher priority: also those that are the feet's.
     geom.priority = _GROUND_PRIORITY
-    if surface.friction is not None:
-        geom.friction[0] = surface.friction
-    if surface.time_constant is not None:
-        geom.solref[:] = [surface.time_constant, 1.0]
+    geom.friction[0] = feet.foot_friction if surface.friction is None else surface.friction
+    time_constant = feet.foot_time_constant if surface.time_constant is None else surface.time_constant
+    geom.solref[:] = [time_constant, 1.0]
     if surface.sinkage is not None:
         geom.solimp[2] = max(surface.sinkage, _FOOT_WIDTH)

@@ -19,6 +19,8 @@ FloatArray = NDArray[np.float64]
 class Surface:
     """What the ground is made of, where it differs from the feet's own friction and stiffness.
 
+    Where anything differs, the ground decides all, from the start on: sudden slips of single feet do not show there.
+
     Attributes:
         friction: sliding friction coefficient of foot on ground, or None: the foot decides.
         time_constant: s, time constant of the soft contact (MuJoCo's ``solref``), or None: the foot decides.
