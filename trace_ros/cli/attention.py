@@ -157,8 +157,8 @@ def _show(figures: AttentionFigures, bins: list[SpeedBin], by_terrain: dict[str,
         table.add_row(name, _text(entry.samples), *map(_text, values))
     console.print(table)
 
-    table = Table(title="mean attention by contact-point speed, contact", box=None, padding=(0, 1))
-    for column in ("m/s", "samples", "attention"):
+    table = Table(title="feet in contact", box=None, padding=(0, 1))
+    for column in ("contact-point speed (m/s)", "samples", "mean attention"):
         table.add_column(column, justify="right")
     for part in bins:
         high = "and more" if part.high_mps is None else f"to {part.high_mps:g}"
