@@ -103,4 +103,4 @@ def test_commands_are_registered():
     from trace_ros.cli import app
 
     names = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
-    assert names == {"simulate", "train", "export", "evaluate", "report", "bag", "robot"}
+    assert names == {"simulate", "train", "export", "evaluate", "report", "attention", "bag", "robot"}

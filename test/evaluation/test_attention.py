@@ -24,11 +24,12 @@ from trace_ros.evaluation.attention import (
     attention_figures,
     average_ranks,
     collect_attention,
+    figures_by_terrain,
     held_out_seed,
-    plot_attention_analysis,
     rank_correlation,
     speed_bins,
 )
+from trace_ros.evaluation.attention_plot import plot_attention_analysis
 from trace_ros.logs import SensorLog
 from trace_ros.robot import RobotDescription
 from trace_ros.training.closed_loop import closed_loop
@@ -112,6 +113,7 @@ def test_an_attention_that_knows_nothing_has_the_figures_of_chance():
 def test_the_paper_s_figures_imply_half_of_the_attention_on_legs():
     assert PAPER.total_leg == pytest.approx(0.486, abs=5e-4)
     assert PAPER.contact_samples + PAPER.swing_samples == PAPER.samples
+    assert AttentionSettings().samples == PAPER.samples
 
 
 def test_bins_hold_the_feet_in_contact_only():
@@ -187,7 +189,11 @@ def test_samples_are_those_of_each_rollout_after_its_window(network, go2):
     assert source.asked == [(held_out_seed(7, 0), 8)]
     assert told == [4 * (30 + 15), 4 * (30 + 15 + 22)]
     assert (collected.rollouts, collected.simulated, collected.terrains) == (4, 8, ("flat", "stairs"))
-    assert collected.on("stairs").nonzero()[0].tolist() == list(range(30, 45))
+    assert collected.terrain.tolist() == [0] * 30 + [1] * 15 + [0] * 22
+    parts = figures_by_terrain(collected)
+    assert list(parts) == ["flat", "stairs"]
+    assert parts["stairs"].mean_contact == pytest.approx(collected.attention[30:45][collected.contact[30:45]].mean())
+    assert parts["flat"].samples == 4 * 52
     assert sum(array.nbytes for array in (collected.attention, collected.contact, collected.speed)) == 36 * 67
     start = 0
     for rollout in (rollouts[0], *rollouts[2:]):

@@ -4,30 +4,18 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 from rich.table import Table
 
-from trace_ros.cli.common import console, progress_bar, say, write_json
-from trace_ros.errors import TraceError
-from trace_ros.estimator.checkpoint import load_model
-from trace_ros.evaluation.attention import (
-    PAPER,
-    AttentionFigures,
-    AttentionSamples,
-    AttentionSettings,
-    SpeedBin,
-    attention_figures,
-    collect_attention,
-    plot_attention_analysis,
-    speed_bins,
-)
+from trace_ros.cli.common import check_output, console, progress_bar, say, write_json
+from trace_ros.cli.options import JsonOption, ModelOption, RobotOption
 from trace_ros.resources import models_directory
 from trace_ros.robot import RobotDescription
-from trace_ros.sim.rollout import SimulationConfig
-from trace_ros.training.simulation import SimulationSource
+
+if TYPE_CHECKING:
+    from trace_ros.evaluation.attention import AttentionFigures, SpeedBin
 
 _ROWS = {
     "samples": "per-foot samples",
@@ -47,11 +35,11 @@ _ROWS = {
 
 
 def attention(
-    robot: Annotated[str, typer.Option(help="Name of a robot, or the path of its YAML file.")] = "go2",
-    model: Annotated[Path | None, typer.Option(help="Model [models/<robot>/trace.pt].")] = None,
+    robot: RobotOption = "go2",
+    model: ModelOption = None,
     samples: Annotated[
-        int, typer.Option(help="Per-foot samples to take at least, four an instant.", min=1)
-    ] = AttentionSettings().samples,
+        int | None, typer.Option(help="Per-foot samples to take at least, four an instant [2000000].", min=1)
+    ] = None,
     seed: Annotated[
         int, typer.Option(help="Of the rollouts; never those that training saw, whatever its seed.", min=0)
     ] = 0,
@@ -61,25 +49,38 @@ def attention(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write attention_analysis.png and .json into this folder.")
     ] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Also write the result here.")] = None,
+    json_file: JsonOption = None,
 ) -> None:
     """Simulate held-out walks, run a model over them, and compare the attention on each foot with its contact."""
-    # Known before minutes of simulation, not after.
-    if output is not None and output.exists() and not output.is_dir():
-        raise TraceError(f"--output {output}: is a file, expected a folder")
-    if json_file is not None and json_file.is_dir():
-        raise TraceError(f"--json {json_file}: is a folder, expected a file")
+    check_output(output, folder=True)
+    check_output(json_file)
     description = RobotDescription.load(robot)
+    # Imported here, so that --help and the other commands need not wait for torch and the plotting libraries.
+    import torch
+
+    from trace_ros.estimator.checkpoint import load_model
+    from trace_ros.evaluation.attention import (
+        PAPER,
+        AttentionSettings,
+        attention_figures,
+        collect_attention,
+        figures_by_terrain,
+        speed_bins,
+    )
+    from trace_ros.evaluation.attention_plot import plot_attention_analysis
+    from trace_ros.sim.rollout import SimulationConfig
+    from trace_ros.training.simulation import SimulationSource
+
     loaded = load_model(model or models_directory() / description.name / "trace.pt")
     loaded.check_robot(description)
     simulation = SimulationConfig.load(config)
-    settings = AttentionSettings(samples=samples)
+    settings = AttentionSettings() if samples is None else AttentionSettings(samples=samples)
     # One step is a handful of small products: threads cost more than they bring.
     torch.set_num_threads(1)
-    say(f"simulating {description.name} and running {loaded.path} over it; seed {seed}, Ctrl-C writes nothing")
+    say(f"simulating {description.name} and running {loaded.path} over it, seed {seed}; written only at the end")
     try:
         with progress_bar() as progress:
-            task = progress.add_task("per-foot samples", total=samples)
+            task = progress.add_task("per-foot samples", total=settings.samples)
             collected = collect_attention(
                 loaded.network(),
                 SimulationSource(simulation),
@@ -87,17 +88,17 @@ def attention(
                 seed,
                 round(simulation.duration * simulation.physics.sample_rate_hz),
                 settings,
-                lambda done: progress.update(task, completed=min(done, samples)),
+                lambda done: progress.update(task, completed=min(done, settings.samples)),
             )
     except KeyboardInterrupt:
         say("stopped before the end; nothing was written")
         raise typer.Exit(130) from None
     figures = attention_figures(collected.attention, collected.contact, collected.speed)
     bins = speed_bins(collected.attention, collected.contact, collected.speed, settings.speed_edges)
-    by_terrain = terrain_figures(collected)
+    by_terrain = figures_by_terrain(collected)
     title = f"{loaded.path} on {description.name}, {collected.rollouts} rollouts, seed {seed}"
-    _show(figures, bins, by_terrain, title)
-    result = figures.to_dict() | {
+    _show(figures, PAPER, bins, by_terrain, title)
+    result: dict[str, Any] = figures.to_dict() | {
         "bins": [entry.to_dict() for entry in bins],
         "by_terrain": {name: entry.to_dict() for name, entry in by_terrain.items()},
         "paper": PAPER.to_dict(),
@@ -109,29 +110,9 @@ def attention(
         "rollouts_simulated": collected.simulated,
         "simulation": simulation.model_dump(mode="json"),
     }
-    _write(result, collected, bins, title, output, json_file)
-
-
-def terrain_figures(samples: AttentionSamples) -> dict[str, AttentionFigures]:
-    """The figures on each kind of ground, by name."""
-    parts = {name: samples.on(name) for name in sorted(samples.terrains)}
-    return {
-        name: attention_figures(samples.attention[part], samples.contact[part], samples.speed[part])
-        for name, part in parts.items()
-    }
-
-
-def _write(
-    result: dict[str, Any],
-    samples: AttentionSamples,
-    bins: list[SpeedBin],
-    title: str,
-    output: Path | None,
-    json_file: Path | None,
-) -> None:
     if output is not None:
         picture = output / "attention_analysis.png"
-        plot_attention_analysis(picture, samples, bins, title)
+        plot_attention_analysis(picture, collected, bins, title)
         console.print(f"wrote {picture}", highlight=False, soft_wrap=True)
     for path in (None if output is None else output / "attention_analysis.json", json_file):
         if path is not None:
@@ -139,13 +120,19 @@ def _write(
             console.print(f"wrote {path}", highlight=False, soft_wrap=True)
 
 
-def _show(figures: AttentionFigures, bins: list[SpeedBin], by_terrain: dict[str, AttentionFigures], title: str) -> None:
+def _show(
+    figures: AttentionFigures,
+    published: AttentionFigures,
+    bins: list[SpeedBin],
+    by_terrain: dict[str, AttentionFigures],
+    title: str,
+) -> None:
     table = Table(title=title)
     table.add_column("figure")
     table.add_column("here", justify="right")
     table.add_column("paper", justify="right")
     for name, text in _ROWS.items():
-        paper = "-" if name == "flight_instants" else _text(getattr(PAPER, name))
+        paper = "-" if name == "flight_instants" else _text(getattr(published, name))
         table.add_row(text, _text(getattr(figures, name)), paper)
     console.print(table)
 

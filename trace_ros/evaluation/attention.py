@@ -9,19 +9,15 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import islice, pairwise
-from pathlib import Path
 from typing import Annotated, Any, Protocol
 
 import numpy as np
 import torch
-from matplotlib.axes import Axes
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from trace_ros.errors import TraceError
 from trace_ros.estimator.network import LEG_TOKENS, VELOCITY, TraceNetwork
-from trace_ros.evaluation.figures import ESTIMATE_COLOUR, REFERENCE_COLOUR
-from trace_ros.evaluation.plots import _dress, _figure, _save
 from trace_ros.logs import LEGS
 from trace_ros.robot import RobotDescription
 from trace_ros.training.closed_loop import closed_loop
@@ -94,10 +90,6 @@ class AttentionSamples:
     terrains: tuple[str, ...]
     rollouts: int
     simulated: int
-
-    def on(self, name: str) -> BoolArray:
-        """(N,) the instants on one kind of ground."""
-        return np.asarray(self.terrain == self.terrains.index(name))
 
 
 def held_out_seed(seed: int, attempt: int) -> int:
@@ -285,6 +277,15 @@ def attention_figures(attention: NDArray[Any], contact: BoolArray, speed: NDArra
     )
 
 
+def figures_by_terrain(samples: AttentionSamples) -> dict[str, AttentionFigures]:
+    """The figures on each kind of ground, by name."""
+    parts = {name: samples.terrain == index for index, name in enumerate(samples.terrains)}
+    return {
+        name: attention_figures(samples.attention[part], samples.contact[part], samples.speed[part])
+        for name, part in sorted(parts.items())
+    }
+
+
 def speed_bins(
     attention: NDArray[Any], contact: BoolArray, speed: NDArray[Any], edges: tuple[float, ...]
 ) -> list[SpeedBin]:
@@ -343,50 +344,3 @@ def average_ranks(values: NDArray[Any]) -> FloatArray:
 
 def _mean(values: NDArray[Any]) -> float:
     return float(values.mean(dtype=np.float64)) if values.size else math.nan
-
-
-def plot_attention_analysis(path: Path, samples: AttentionSamples, bins: list[SpeedBin], title: str = "") -> None:
-    """Binned mean attention over contact-point speed with counts, and the distribution in contact and swing.
-
-    Raises:
-        TraceError: the file cannot be written.
-    """
-    figure = _figure(10.5, 5.2)
-    grid = figure.add_gridspec(2, 2, height_ratios=(3, 1))
-    against_speed = figure.add_subplot(grid[0, 0])
-    counts = figure.add_subplot(grid[1, 0], sharex=against_speed)
-    distribution = figure.add_subplot(grid[:, 1])
-    _speed_axes(against_speed, counts, bins)
-    edges = np.linspace(0, max(float(samples.attention.max()), 0.1), 61)
-    for label, mask, colour in (
-        ("contact", samples.contact, ESTIMATE_COLOUR),
-        ("swing", ~samples.contact, REFERENCE_COLOUR),
-    ):
-        values = samples.attention[mask]
-        if values.size:
-            share = np.histogram(values, edges)[0] / values.size
-            text = f"{label} ({values.size:,} samples)"
-            distribution.stairs(share, edges, fill=True, color=colour, alpha=0.6, label=text)
-    # Nearly all of the swing feet are in the first bin.
-    distribution.set_yscale("log")
-    distribution.legend(frameon=False)
-    _dress(distribution, "attention on a foot", "share of samples")
-    if title:
-        figure.suptitle(title)
-    _save(figure, path)
-
-
-def _speed_axes(against_speed: Axes, counts: Axes, bins: list[SpeedBin]) -> None:
-    filled = [entry for entry in bins if entry.count]
-    speed = [entry.mean_speed_mps for entry in filled]
-    mean = [entry.mean_attention for entry in filled]
-    against_speed.plot(speed, mean, "o-", color=ESTIMATE_COLOUR, ms=4, clip_on=False)
-    against_speed.set_ylim(bottom=0)
-    against_speed.tick_params(labelbottom=False)
-    _dress(against_speed, "", "mean attention on a foot in contact")
-    for entry in filled:
-        # The open bin is drawn to as far beyond its mean as its mean is beyond its bound.
-        high = 2 * entry.mean_speed_mps - entry.low_mps if entry.high_mps is None else entry.high_mps
-        counts.bar(entry.low_mps, entry.count, high - entry.low_mps, align="edge", color="#bbbbbb", edgecolor="white")
-    counts.set_yscale("log")
-    _dress(counts, "contact-point speed during contact (m/s)", "samples")
