@@ -27,7 +27,10 @@ Float32Array = NDArray[np.float32]
 CONTROL_RATE_HZ = 100
 """Rate at which the policy acts (Hz)."""
 
-BACKENDS = {"mujoco": ("trace_ros.sim.mujoco_backend", "MujocoBackend", "mujoco")}
+BACKENDS = {
+    "mujoco": ("trace_ros.sim.mujoco_backend", "MujocoBackend", "mujoco"),
+    "raisim": ("trace_ros.sim.raisim_backend", "RaisimBackend", "raisimpy"),
+}
 """Engine name -> module, class, and the distribution to install."""
 
 
