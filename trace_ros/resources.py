@@ -1,10 +1,13 @@
-"""Where the package's data files are: beside the source in a checkout, under ``share/trace_ros`` once installed."""
+"""The package's data files: beside the source in a checkout, under ``share/trace_ros`` once installed."""
 
 from __future__ import annotations
 
 import os
 import sys
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from trace_ros.errors import TraceError
 
@@ -35,3 +38,17 @@ def config_directory() -> Path:
 def models_directory() -> Path:
     """``models/`` of the package."""
     return share_directory() / "models"
+
+
+def read_yaml(path: Path) -> Any:
+    """What a YAML file holds.
+
+    Raises:
+        TraceError: it cannot be read, or is not YAML.
+    """
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read ({error.strerror})") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise TraceError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from error

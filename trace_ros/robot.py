@@ -16,7 +16,6 @@ from typing import Annotated, Literal
 from xml.etree import ElementTree
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from scipy.spatial.transform import Rotation
@@ -24,7 +23,7 @@ from scipy.spatial.transform import Rotation
 from trace_ros.errors import TraceError
 from trace_ros.geometry import skew
 from trace_ros.logs import JOINTS, LEGS
-from trace_ros.resources import config_directory
+from trace_ros.resources import config_directory, read_yaml
 
 FloatArray = NDArray[np.float64]
 LegName = Literal["FL", "FR", "RL", "RR"]
@@ -143,12 +142,7 @@ class RobotDescription(BaseModel):
                 raise TraceError(
                     f"unknown robot {str(robot)!r}: known are {known}; or give the path of a robot's YAML file"
                 )
-        try:
-            data = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise TraceError(f"{path}: cannot be read ({error.strerror})") from error
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise TraceError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from error
+        data = read_yaml(path)
         if not isinstance(data, dict):
             raise TraceError(f"{path}: expected keys and values, found {type(data).__name__}")
         try:

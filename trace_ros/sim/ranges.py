@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 import numpy as np
-import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from trace_ros.errors import TraceError
+from trace_ros.resources import read_yaml
 from trace_ros.robot import describe_validation_error
 
 STRICT = ConfigDict(extra="forbid", frozen=True)
@@ -40,12 +40,7 @@ def load_yaml_model(model: type[Model], path: Path, what: str) -> Model:
     Raises:
         TraceError: the file is missing or unreadable, or a key is unknown or has a bad value (named in the message).
     """
-    try:
-        data: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise TraceError(f"{path}: {what} cannot be read ({error.strerror})") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise TraceError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from error
+    data = read_yaml(path)
     if not isinstance(data, dict):
         raise TraceError(f"{path}: {what} must hold keys and values, found {type(data).__name__}")
     try:

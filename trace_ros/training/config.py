@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from trace_ros.errors import TraceError
 from trace_ros.estimator.network import NetworkConfig
-from trace_ros.resources import config_directory
+from trace_ros.resources import config_directory, read_yaml
 from trace_ros.robot import describe_validation_error
 from trace_ros.training.dataset import PREFIX, FeedbackNoise
 from trace_ros.training.losses import LossConfig
@@ -136,7 +135,11 @@ class TrainingConfig(BaseModel):
         path = Path(config)
         if path.suffix not in (".yaml", ".yml"):
             path = config_directory() / "training" / f"{config}.yaml"
-        loaded = cls.parse(_read_yaml(path), str(path))
+        if not path.is_file():
+            known = ", ".join(sorted(file.stem for file in path.parent.glob("*.yaml"))) or "none"
+            raise TraceError(f"{path}: no such file; {path.parent} has {known}")
+        data = read_yaml(path)
+        loaded = cls.parse({} if data is None else data, str(path))
         return loaded.model_copy(update={"simulation": (path.parent / loaded.simulation).resolve()})
 
     @classmethod
@@ -150,16 +153,3 @@ class TrainingConfig(BaseModel):
             return cls.model_validate(data)
         except ValidationError as error:
             raise TraceError(f"{source}: {describe_validation_error(error)}") from error
-
-
-def _read_yaml(path: Path) -> Any:
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        known = ", ".join(sorted(file.stem for file in path.parent.glob("*.yaml"))) or "none"
-        raise TraceError(f"{path}: no such file; {path.parent} has {known}") from error
-    except OSError as error:
-        raise TraceError(f"{path}: cannot be read ({error.strerror})") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise TraceError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from error
-    return {} if data is None else data
