@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -314,6 +314,3 @@ def _refuse_fall(course: Course, walk: Walk, steps: int, seed: int) -> None:
             f"course {course.name!r}: the robot fell after {seconds:.1f} s with seed {seed}; "
             "take another seed, a lower speed or easier ground"
         )
-
-
-__all__: Sequence[str] = ["Course", "FollowerConfig", "PathFollower", "Phase", "available_courses", "simulate_course"]

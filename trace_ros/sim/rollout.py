@@ -285,6 +285,3 @@ def _describe(terrain: Terrain, plan: _Plan) -> dict[str, float | str]:
         "held": float(plan.hold.mean()),
         "largest_push": float(np.linalg.norm(plan.pushes, axis=1).max(initial=0.0)),
     }
-
-
-__all__ = ["Rollout", "RolloutStatistics", "SimulationConfig", "simulate_rollouts"]
