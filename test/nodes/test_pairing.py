@@ -148,6 +148,60 @@ def test_a_jump_back_starts_a_new_time_line(first) -> None:
     assert not pairer.drops
 
 
+@pytest.mark.parametrize("stray", [0, -5_000 * MS, START - 900 * MS, START + 60_000 * MS, START + 10**9 * MS])
+@pytest.mark.parametrize("what", ["imu", "joints"])
+def test_one_wild_stamp_costs_one_message_and_no_reset(stray: int, what: str) -> None:
+    jumps: list[float] = []
+    pairer = SamplePairer(PairingSettings(), jumps.append)
+    samples = []
+    for k in range(20):
+        stamp = START + 2 * MS * k
+        samples += joints(pairer, stray if (k, what) == (10, "joints") else stamp)
+        samples += imu(pairer, stray if (k, what) == (10, "imu") else stamp)
+    assert not jumps
+    assert pairer.drops == {f"{what}_stray": 1}
+    expected = [(START + 2 * MS * k,) * 2 for k in range(20)]
+    # Without its own joint state, the IMU sample holds the one before; without its stamp, it is no sample.
+    expected[10:11] = [(START + 20 * MS, START + 18 * MS)] if what == "joints" else []
+    assert pairs(samples) == expected
+
+
+def test_after_a_long_silence_nothing_is_lost() -> None:
+    jumps: list[float] = []
+    pairer = SamplePairer(PairingSettings(), jumps.append)
+    samples = []
+    for start in (START, START + 5_000 * MS):
+        for k in range(10):
+            samples += joints(pairer, start + 2 * MS * k)
+            samples += imu(pairer, start + 2 * MS * k)
+    assert not jumps
+    assert not pairer.drops
+    assert len(samples) == 20
+
+
+def test_a_slow_stream_of_joints_is_no_stray() -> None:
+    pairer = SamplePairer(PairingSettings(joint_timeout=2.0))
+    samples = []
+    for k in range(2500):
+        if k % 500 == 0:
+            samples += joints(pairer, START + 2 * MS * k)
+        samples += imu(pairer, START + 2 * MS * k)
+    assert len(samples) > 2490
+    assert not pairer.drops
+
+
+def test_repeated_zeros_between_good_stamps_are_strays() -> None:
+    jumps: list[float] = []
+    pairer = SamplePairer(PairingSettings(), jumps.append)
+    samples = []
+    for stamp in (START, 0, 0, START + 2 * MS):
+        samples += joints(pairer, START + 2 * MS * len(samples))
+        samples += imu(pairer, stamp)
+    assert [stamp for stamp, _ in pairs(samples)] == [START, START + 2 * MS]
+    assert not jumps
+    assert pairer.drops["imu_stray"] == 2
+
+
 def test_a_jump_back_is_waited_out_when_resets_are_off() -> None:
     jumps: list[float] = []
     pairer = SamplePairer(PairingSettings(reset_on_time_jump=False), jumps.append)

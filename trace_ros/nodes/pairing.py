@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +15,17 @@ from trace_ros.estimator.observation import WINDOW
 from trace_ros.logs import Sample
 
 FloatArray = NDArray[np.float64]
+_ImuSample = tuple[int, FloatArray, FloatArray]
+_Message = TypeVar("_Message")
 
 _EVIDENCE = 5
 """Joint messages in a row that must say the same before the pairer changes its mind about whether the streams agree."""
+
+_FAR_AHEAD_NS = 500_000_000
+"""A stamp this far ahead, as one far behind, is believed once the next message of its stream goes on from there."""
+
+_GOES_ON_NS = 10_000_000_000
+"""Two messages no further apart than this make a time line."""
 
 _HISTORY_NS = 1_000_000_000
 """Messages of one stream are kept this long, by stamp, for the other stream to catch up."""
@@ -28,7 +37,7 @@ class PairingSettings(BaseModel):
     Attributes:
         joint_timeout: s; a joint state older than this at an IMU stamp is not used.
         joint_wait: s; how long, by stamp, an IMU sample waits for the joint state of the same stamp.
-        time_jump_limit: s; a stamp further back than this is a new time line, a smaller step back is disorder.
+        time_jump_limit: s; stamps further back than this, two in a row, are a new time line; a smaller one is disorder.
         reset_on_time_jump: whether a new time line is followed; else its messages are dropped until time catches up.
     """
 
@@ -86,7 +95,9 @@ class SamplePairer:
 
     def clear(self) -> None:
         """Forget all messages and stamps; the counts stay."""
-        self._waiting: deque[tuple[int, FloatArray, FloatArray]] = deque()
+        self._suspects: dict[str, tuple[int, Any]] = {}
+        """By stream: a message whose stamp lies far from all before, until the next tells whether it is believed."""
+        self._waiting: deque[_ImuSample] = deque()
         self._joints: deque[JointSample] = deque()
         self._last_imu_ns: int | None = None
         self._recent_imu_ns: deque[int] = deque(maxlen=2 * WINDOW)
@@ -100,12 +111,14 @@ class SamplePairer:
         Returns:
             The samples that this completes, oldest first.
         """
-        if not self._accept("imu", stamp_ns, self._last_imu_ns):
-            return []
-        self._last_imu_ns = stamp_ns
-        self._recent_imu_ns.append(stamp_ns)
-        self._waiting.append((stamp_ns, angular_velocity, linear_acceleration))
-        return self._release()
+        samples = []
+        message = stamp_ns, angular_velocity, linear_acceleration
+        for item in self._admit("imu", stamp_ns, self._last_imu_ns, message):
+            self._last_imu_ns = item[0]
+            self._recent_imu_ns.append(item[0])
+            self._waiting.append(item)
+            samples += self._release()
+        return samples
 
     def add_joints(self, joints: JointSample) -> list[Sample]:
         """Take in one joint state.
@@ -113,23 +126,47 @@ class SamplePairer:
         Returns:
             The samples that this completes, oldest first.
         """
-        if not self._accept("joints", joints.stamp_ns, self._joints[-1].stamp_ns if self._joints else None):
-            return []
-        self._joints.append(joints)
-        self._unjudged.append(joints.stamp_ns)
-        return self._release()
+        samples = []
+        last_ns = self._joints[-1].stamp_ns if self._joints else None
+        for item in self._admit("joints", joints.stamp_ns, last_ns, joints):
+            self._joints.append(item)
+            self._unjudged.append(item.stamp_ns)
+            samples += self._release()
+        return samples
 
-    def _accept(self, what: str, stamp_ns: int, last_ns: int | None) -> bool:
-        if last_ns is None or stamp_ns > last_ns:
-            return True
-        step = stamp_ns - last_ns
-        if step < -self._jump_ns and self._follow_jumps:
+    def _admit(self, what: str, stamp_ns: int, last_ns: int | None, message: _Message) -> list[_Message]:
+        """The messages of one stream to take in now, in order.
+
+        One wild stamp (zero, a clock that jumped and came back) must not cost the estimator its pose: a message far
+        from the time line waits for the next one, and only if that goes on from there do both count.
+        """
+        suspect = self._suspects.pop(what, None)
+        step = 1 if last_ns is None else stamp_ns - last_ns
+        follows = suspect is not None and 0 < stamp_ns - suspect[0] <= _GOES_ON_NS
+        if last_ns is None and suspect is not None and follows:
+            return [suspect[1], message]
+        if 0 < step <= _FAR_AHEAD_NS:
+            if suspect is not None:
+                self.drops[f"{what}_stray"] += 1
+            return [message]
+        if -self._jump_ns <= step <= 0 or (step < 0 and not self._follow_jumps):
+            if suspect is not None:
+                self._suspects[what] = suspect
+            self.drops[f"{what}_{'repeated' if step == 0 else 'disordered'}"] += 1
+            return []
+        if suspect is None or not follows:
+            if suspect is not None:
+                self.drops[f"{what}_stray"] += 1
+            self._suspects[what] = stamp_ns, message
+            return []
+        if step < 0:
+            assert last_ns is not None
+            others = self._suspects
             self.clear()
+            self._suspects = others  # the other stream's first message of the new time line
             if self._on_time_jump is not None:
-                self._on_time_jump(step * 1e-9)
-            return True
-        self.drops[f"{what}_{'repeated' if step == 0 else 'disordered'}"] += 1
-        return False
+                self._on_time_jump((suspect[0] - last_ns) * 1e-9)
+        return [suspect[1], message]
 
     def _judge(self) -> None:
         """Learn from the joint stamps that the IMU has passed whether the streams bear equal stamps."""
