@@ -30,7 +30,6 @@ _ROWS = {
     "flight_instants": "  instants left out (no contact)",
     "auc": "AUC (contact, attention)",
     "total_leg": "attention on all legs",
-    "speed_correlation": "rank correlation with speed, contact",
 }
 
 
@@ -93,7 +92,7 @@ def attention(
     except KeyboardInterrupt:
         say("stopped before the end; nothing was written")
         raise typer.Exit(130) from None
-    figures = attention_figures(collected.attention, collected.contact, collected.speed)
+    figures = attention_figures(collected.attention, collected.contact)
     bins = speed_bins(collected.attention, collected.contact, collected.speed, settings.speed_edges)
     by_terrain = figures_by_terrain(collected)
     title = f"{loaded.path} on {description.name}, {collected.rollouts} rollouts, seed {seed}"
@@ -145,11 +144,13 @@ def _show(
     console.print(table)
 
     table = Table(title="feet in contact", box=None, padding=(0, 1))
-    for column in ("contact-point speed (m/s)", "samples", "mean attention"):
+    for column in ("contact-point speed (m/s)", "samples", "mean attention", "of a fair share"):
         table.add_column(column, justify="right")
     for part in bins:
         high = "and more" if part.high_mps is None else f"to {part.high_mps:g}"
-        table.add_row(f"{part.low_mps:g} {high}", _text(part.count), _text(part.mean_attention))
+        table.add_row(
+            f"{part.low_mps:g} {high}", _text(part.count), _text(part.mean_attention), _text(part.mean_relative)
+        )
     console.print(table)
 
 

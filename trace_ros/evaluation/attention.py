@@ -198,7 +198,6 @@ class AttentionFigures:
         flight_instants: instants without any contact, left out of top 1.
         auc: probability that a foot in contact has more attention than one in swing, half for a tie.
         total_leg: mean attention on all four legs together; the rest is on accelerometer and gyroscope.
-        speed_correlation: Spearman's, of attention and contact-point speed during contact.
     """
 
     samples: int
@@ -213,7 +212,6 @@ class AttentionFigures:
     flight_instants: int
     auc: float
     total_leg: float
-    speed_correlation: float
 
     def to_dict(self) -> dict[str, int | float | None]:
         """Plain numbers; None instead of NaN, which JSON lacks."""
@@ -234,28 +232,37 @@ PAPER = AttentionFigures(
     auc=0.9637,
     # Not printed in the paper; its means and counts imply it.
     total_leg=LEGS * (0.2106 * 1_129_612 + 0.0060 * 870_388) / 2_000_000,
-    speed_correlation=math.nan,
 )
 """The paper's table "Attention Analysis"."""
 
 
 @dataclass(frozen=True)
 class SpeedBin:
-    """Feet in contact whose contact point moves at ``low_mps`` to ``high_mps`` (None: any faster), NaN when empty."""
+    """Feet in contact whose contact point moves at a certain speed; means are NaN where there are none.
+
+    Attributes:
+        low_mps, high_mps: m/s; None: any faster.
+        count: of feet and instants.
+        mean_speed_mps: m/s.
+        mean_attention: on such a foot, as the paper has it.
+        mean_relative: the same over the mean of the feet in contact at that instant: 1 is a fair share. Unlike the
+            attention itself it does not depend on how many feet stand and share.
+    """
 
     low_mps: float
     high_mps: float | None
     count: int
     mean_speed_mps: float
     mean_attention: float
+    mean_relative: float
 
     def to_dict(self) -> dict[str, int | float | None]:
         """Plain numbers; None instead of NaN."""
         return {name: None if value is None or math.isnan(value) else value for name, value in asdict(self).items()}
 
 
-def attention_figures(attention: NDArray[Any], contact: BoolArray, speed: NDArray[Any]) -> AttentionFigures:
-    """Figures of some instants: attention (N, 4), contact (N, 4), contact-point speed (N, 4) m/s."""
+def attention_figures(attention: NDArray[Any], contact: BoolArray) -> AttentionFigures:
+    """Figures of some instants: attention (N, 4) on the feet, their contact (N, 4)."""
     on, off = attention[contact], attention[~contact]
     standing = contact.any(axis=1)
     highest = attention == attention.max(axis=1, keepdims=True, initial=-np.inf)
@@ -273,7 +280,6 @@ def attention_figures(attention: NDArray[Any], contact: BoolArray, speed: NDArra
         flight_instants=int((~standing).sum()),
         auc=area_under_curve(contact.ravel(), attention.ravel()),
         total_leg=LEGS * _mean(attention),
-        speed_correlation=rank_correlation(on, speed[contact]),
     )
 
 
@@ -281,25 +287,29 @@ def figures_by_terrain(samples: AttentionSamples) -> dict[str, AttentionFigures]
     """The figures on each kind of ground, by name."""
     parts = {name: samples.terrain == index for index, name in enumerate(samples.terrains)}
     return {
-        name: attention_figures(samples.attention[part], samples.contact[part], samples.speed[part])
-        for name, part in sorted(parts.items())
+        name: attention_figures(samples.attention[part], samples.contact[part]) for name, part in sorted(parts.items())
     }
 
 
 def speed_bins(
     attention: NDArray[Any], contact: BoolArray, speed: NDArray[Any], edges: tuple[float, ...]
 ) -> list[SpeedBin]:
-    """Mean attention against contact-point speed over the feet in contact; arrays as in `attention_figures`."""
-    on, moving = attention[contact], speed[contact]
+    """Mean attention against contact-point speed over the feet in contact: all (N, 4), speed in m/s."""
+    shared = np.where(contact, attention, 0).sum(axis=1, keepdims=True, dtype=np.float64)
+    fair = shared / np.maximum(contact.sum(axis=1, keepdims=True), 1)
+    # Feet without any attention at all share it equally.
+    relative = np.divide(attention, fair, out=np.ones(attention.shape), where=fair > 0)
+    moving = speed[contact]
     index = np.searchsorted(np.asarray(edges), moving, side="right") - 1
     count = np.bincount(index, minlength=len(edges))
     weight = np.where(count > 0, count, math.nan)
-    means = np.bincount(index, on, len(edges)) / weight
-    speeds = np.bincount(index, moving, len(edges)) / weight
+    speeds, means, shares = (
+        np.bincount(index, values, len(edges)) / weight for values in (moving, attention[contact], relative[contact])
+    )
     bounds = zip(edges, (*edges[1:], None), strict=True)
     return [
-        SpeedBin(float(low), None if high is None else float(high), int(n), float(v), float(a))
-        for (low, high), n, v, a in zip(bounds, count, speeds, means, strict=True)
+        SpeedBin(float(low), None if high is None else float(high), int(n), float(v), float(a), float(r))
+        for (low, high), n, v, a, r in zip(bounds, count, speeds, means, shares, strict=True)
     ]
 
 
@@ -320,15 +330,6 @@ def area_under_curve(labels: BoolArray, scores: NDArray[Any]) -> float:
     # Ranks are multiples of a half: their sum is exact in double precision up to 1e8 samples.
     above = average_ranks(scores)[labels].sum() - positive * (positive + 1) / 2
     return float(above / (positive * negative))
-
-
-def rank_correlation(x: NDArray[Any], y: NDArray[Any]) -> float:
-    """Spearman's correlation of (N,) and (N,) values; NaN if either does not vary."""
-    if len(x) < 2:
-        return math.nan
-    a, b = (average_ranks(values) - (len(x) + 1) / 2 for values in (x, y))
-    size = math.sqrt(float(a @ a) * float(b @ b))
-    return float(a @ b) / size if size > 0 else math.nan
 
 
 def average_ranks(values: NDArray[Any]) -> FloatArray:
