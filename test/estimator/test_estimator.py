@@ -10,12 +10,13 @@ from scipy.spatial.transform import Rotation
 from trace_ros.errors import TraceError
 from trace_ros.estimator import observation as obs
 from trace_ros.estimator.checkpoint import ModelCard, export_model, load_model
-from trace_ros.estimator.estimator import TraceEstimator
+from trace_ros.estimator.estimator import TraceEstimator, initial_tilt
 from trace_ros.estimator.network import TraceNetwork
 from trace_ros.estimator.run import run_estimator
-from trace_ros.geometry import roll_pitch_yaw, so3_log
+from trace_ros.geometry import GRAVITY, roll_pitch_yaw, so3_log, tilt_from_gravity
 from trace_ros.logs import Sample, SensorLog
 from trace_ros.robot import RobotDescription
+from trace_ros.sim.course import Course, Phase, simulate_course
 from trace_ros.sim.sensors import SensorConfig, apply_sensor_model
 
 
@@ -81,6 +82,35 @@ def test_it_starts_level_by_gravity_at_the_origin(estimator):
     first = run_estimator(estimator, log).trajectory
     np.testing.assert_array_equal(first.position[0], 0.0)
     np.testing.assert_allclose(roll_pitch_yaw(first.orientation[0]), [-0.2, 0.3, 0.0], atol=1e-6)
+
+
+def test_the_less_steady_the_specific_force_the_nearer_to_level_it_starts():
+    """At rest all is gravity, in noise nearly; a swing by one g within the window leaves a hundredth."""
+    leaning = Rotation.from_euler("ZYX", [0.0, 0.1, -0.2]).inv().apply(np.tile([0, 0, GRAVITY], (30, 1)))
+    np.testing.assert_allclose(initial_tilt(leaning), [-0.2, 0.1], atol=1e-12)
+    noise = np.random.default_rng(0).normal(scale=SensorConfig().accel_noise, size=(30, 3))
+    np.testing.assert_allclose(initial_tilt(leaning + noise), [-0.2, 0.1], atol=0.01)
+    swing = np.repeat([[0.0, 0.0, GRAVITY / 2], [0.0, 0.0, -GRAVITY / 2]], 15, axis=0)
+    np.testing.assert_allclose(
+        initial_tilt(leaning + swing), [-0.2 / (1 + GRAVITY**2), 0.1 / (1 + GRAVITY**2)], rtol=1e-9
+    )
+
+
+def test_a_walking_start_is_nearly_level(estimator):
+    """Starts anywhere in a trot: far nearer to the truth than the mean specific force."""
+    course = Course.load("demo").model_copy(
+        update={"duration": 6.0, "phases": (Phase(walk_to=(8.0, 0.0)),), "patches": ()}
+    )
+    log = simulate_course(course, estimator.robot, 0).measured
+    assert log.reference is not None
+    truth = roll_pitch_yaw(log.reference.orientation)[:, :2]
+    ours, naive = [], []
+    for start in range(1000, 2900, 53):
+        force = log.linear_acceleration[start : start + 30]
+        ours.append(np.linalg.norm(initial_tilt(force) - truth[start + 29]))
+        naive.append(np.linalg.norm(tilt_from_gravity(force.mean(axis=0)) - truth[start + 29]))
+    assert np.mean(naive) > 0.08
+    assert np.mean(ours) < 0.05
 
 
 def test_it_is_the_network_in_closed_loop(estimator, network):

@@ -14,7 +14,7 @@ from trace_ros.estimator import observation as obs
 from trace_ros.estimator.checkpoint import LoadedModel, load_model
 from trace_ros.estimator.odometry import PoseIntegrator
 from trace_ros.estimator.stationary import StationaryDetector
-from trace_ros.geometry import tilt_from_gravity
+from trace_ros.geometry import GRAVITY, tilt_from_gravity
 from trace_ros.logs import Sample
 from trace_ros.robot import RobotDescription
 
@@ -29,6 +29,9 @@ bursts) the network is told the trained interval, and its motion, a rate times d
 
 _VELOCITY_CUTOFF_HZ = 50.0
 """Low-pass on joint velocity that is differentiated from positions; about the bandwidth of a motor driver's own."""
+
+_STEADY_FORCE = 1.0
+"""Change of the specific force (m/s^2) within a window at which it is worth no more than the guess of a level body."""
 
 _NO_MOTION = ((0.0, 0.0, 0.0), (0.0, 0.0, 0.0), (0.0, 0.0, 0.0))
 
@@ -64,8 +67,8 @@ class TraceEstimator:
     """Feeds samples to the network, feeds its output back, and integrates the pose.
 
     The first 29 samples fill the window and give no estimate. The 30th gives the first one, at the initial pose: the
-    one that was set, else position zero, heading zero, and roll and pitch from the mean specific force of the window
-    (right for a robot that stands; a walking start is pulled level by the network within seconds).
+    one that was set, else position zero, heading zero, and roll and pitch from the specific force of the window, as far
+    as that is steady (see `initial_tilt`).
     """
 
     name = "trace"
@@ -225,7 +228,7 @@ class TraceEstimator:
         """The network's state before the sample that filled the window; settles the initial roll and pitch."""
         window = self._window.view().copy()
         if not self._pose_is_set:
-            roll, pitch = tilt_from_gravity(window[:, obs.ACCEL].mean(axis=0, dtype=np.float64)).tolist()
+            roll, pitch = initial_tilt(window[:, obs.ACCEL].astype(np.float64)).tolist()
             self._pose.set_pose((0.0, 0.0, 0.0), _level(roll, pitch))
             self._pose_is_set = True
         else:
@@ -238,6 +241,20 @@ class TraceEstimator:
         with torch.inference_mode():
             state: tuple[torch.Tensor, ...] = self._network.prime(torch.from_numpy(window[:-1]))
         return state
+
+
+def initial_tilt(specific_force: FloatArray) -> FloatArray:
+    """Roll and pitch (rad) to start with, from the specific force of a window (N, 3), m/s^2. ``-> (2,)``.
+
+    A body at rest reads gravity. In a trot the mean over 60 ms is off by the body's own acceleration, a tilt of 0.15
+    rad and more, while robots seldom lean by so much: the less steady the force, the nearer to level.
+    """
+    half = len(specific_force) // 2
+    change = np.linalg.norm(specific_force[half:].mean(axis=0) - specific_force[:half].mean(axis=0))
+    mean = specific_force.mean(axis=0)
+    excess = np.linalg.norm(mean) - GRAVITY
+    trust = 1.0 / (1.0 + (change**2 + excess**2) / _STEADY_FORCE**2)
+    return np.asarray(trust * tilt_from_gravity(mean))
 
 
 def _level(roll: float, pitch: float) -> tuple[float, float, float, float]:
