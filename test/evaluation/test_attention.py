@@ -126,10 +126,21 @@ def test_bins_hold_the_feet_in_contact_only():
 
 def test_a_fair_share_does_not_depend_on_how_many_feet_share():
     attention = np.array([[0.1, 0.1, 0.1, 0.1], [0.2, 0.2, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
-    contact = np.array([[True] * 4, [True, True, False, False], [True, False, False, False]])
+    contact = np.array([[True] * 4, [True, True, False, False], [True, True, False, False]])
     (entry,) = speed_bins(attention, contact, np.zeros((3, 4)), (0,))
     assert entry.mean_relative == pytest.approx(1)
-    assert entry.mean_attention == pytest.approx(0.8 / 7)
+    assert entry.mean_attention == pytest.approx(0.1)
+
+
+def test_a_foot_that_stands_alone_has_no_share():
+    attention = np.array([[0.1, 0.3, 0.0, 0.0], [0.2, 0.0, 0.0, 0.0]])
+    contact = np.array([[True, True, False, False], [True, False, False, False]])
+    (slow,) = speed_bins(attention[1:], contact[1:], np.zeros((1, 4)), (0,))
+    assert (slow.count, slow.mean_attention) == (1, 0.2)
+    assert math.isnan(slow.mean_relative)
+    slow, fast = speed_bins(attention, contact, np.array([[2.0, 0, 0, 0], [2.0, 0, 0, 0]]), (0, 1))
+    assert (slow.mean_relative, fast.mean_relative) == pytest.approx((1.5, 0.5))
+    assert fast.mean_attention == pytest.approx(0.15)
 
 
 @pytest.mark.parametrize("edges", [(), (0.1, 0.2), (0, 0.2, 0.2), (0, math.inf)])

@@ -246,7 +246,8 @@ class SpeedBin:
         mean_speed_mps: m/s.
         mean_attention: on such a foot, as the paper has it.
         mean_relative: the same over the mean of the feet in contact at that instant: 1 is a fair share. Unlike the
-            attention itself it does not depend on how many feet stand and share.
+            attention itself it does not depend on how many feet stand and share. A foot that stands alone has nothing
+            to be compared with and is left out of it.
     """
 
     low_mps: float
@@ -295,21 +296,23 @@ def speed_bins(
     attention: NDArray[Any], contact: BoolArray, speed: NDArray[Any], edges: tuple[float, ...]
 ) -> list[SpeedBin]:
     """Mean attention against contact-point speed over the feet in contact: all (N, 4), speed in m/s."""
-    shared = np.where(contact, attention, 0).sum(axis=1, keepdims=True, dtype=np.float64)
-    fair = shared / np.maximum(contact.sum(axis=1, keepdims=True), 1)
+    standing = contact.sum(axis=1, keepdims=True)
+    fair = np.where(contact, attention, 0).sum(axis=1, keepdims=True, dtype=np.float64) / np.maximum(standing, 1)
     # Feet without any attention at all share it equally.
     relative = np.divide(attention, fair, out=np.ones(attention.shape), where=fair > 0)
-    moving = speed[contact]
-    index = np.searchsorted(np.asarray(edges), moving, side="right") - 1
-    count = np.bincount(index, minlength=len(edges))
-    weight = np.where(count > 0, count, math.nan)
-    speeds, means, shares = (
-        np.bincount(index, values, len(edges)) / weight for values in (moving, attention[contact], relative[contact])
-    )
+    index = np.searchsorted(np.asarray(edges), speed, side="right") - 1
+
+    def mean(values: NDArray[Any], feet: BoolArray) -> FloatArray:
+        count = np.bincount(index[feet], minlength=len(edges))
+        total = np.bincount(index[feet], values[feet], len(edges))
+        return np.divide(total, count, out=np.full(len(edges), math.nan), where=count > 0)
+
+    counts = np.bincount(index[contact], minlength=len(edges))
+    columns = (mean(speed, contact), mean(attention, contact), mean(relative, contact & (standing > 1)))
     bounds = zip(edges, (*edges[1:], None), strict=True)
     return [
-        SpeedBin(float(low), None if high is None else float(high), int(n), float(v), float(a), float(r))
-        for (low, high), n, v, a, r in zip(bounds, count, speeds, means, shares, strict=True)
+        SpeedBin(float(low), None if high is None else float(high), int(count), *map(float, means))
+        for (low, high), count, *means in zip(bounds, counts, *columns, strict=True)
     ]
 
 
