@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy.spatial.transform import Rotation, Slerp
 
 from trace_ros.errors import TraceError
+from trace_ros.whole_files import whole_file
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -292,8 +293,7 @@ class SensorLog:
                 arrays |= {f"reference_{g.name}": v for g in fields(value) if (v := getattr(value, g.name)) is not None}
             elif value is not None:
                 arrays[f.name] = value
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("wb") as file:
+        with whole_file(path) as temporary, temporary.open("wb") as file:
             np.savez_compressed(file, **arrays)
 
     @classmethod

@@ -1,3 +1,4 @@
+import sqlite3
 import time
 
 import numpy as np
@@ -18,6 +19,7 @@ from trace_ros.bags import (
     write_bag,
     write_log,
 )
+from trace_ros.bags.storage import create_bag
 from trace_ros.errors import TraceError
 from trace_ros.logs import SensorLog, Trajectory
 
@@ -162,3 +164,20 @@ def test_a_minute_loads_in_two_seconds(tmp_path, go2):
     assert len(read_bag(tmp_path / "bag", go2)) == 30000
     # 1.2 s on a 2 GHz core; the limit leaves room for a slow machine.
     assert time.process_time() - begin < 4.0
+
+
+@pytest.mark.parametrize("storage", ["mcap", "sqlite3"])
+@pytest.mark.parametrize(
+    ("fault", "raised"),
+    [
+        (KeyboardInterrupt(), KeyboardInterrupt),
+        (OSError(28, "No space left on device"), TraceError),
+        (sqlite3.OperationalError("database or disk is full"), TraceError),
+    ],
+)
+def test_a_fault_while_writing_leaves_no_half_bag(tmp_path, storage, fault, raised):
+    with pytest.raises(raised) as caught, create_bag(tmp_path / "bag", storage):
+        raise fault
+    assert not (tmp_path / "bag").exists()
+    if raised is TraceError:
+        assert str(caught.value).startswith(f"{tmp_path / 'bag'}: cannot be written (")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
@@ -104,7 +106,7 @@ def open_bag(path: Path) -> Iterator[OpenBag]:
 
 @contextmanager
 def create_bag(path: Path, storage: Storage) -> Iterator[Writer]:
-    """Create a rosbag2 directory for writing; it is complete once the context ends.
+    """Create a rosbag2 directory for writing; it is complete once the context ends, and gone if that is by a fault.
 
     Raises:
         TraceError: the path exists, cannot be written, or the storage is unknown.
@@ -119,17 +121,20 @@ def create_bag(path: Path, storage: Storage) -> Iterator[Writer]:
         writer.open()
     except OSError as error:
         raise TraceError(f"{path}: cannot be written ({error.strerror})") from error
-    with_failure = True
+    complete = False
     try:
         yield writer
-        with_failure = False
-    finally:
-        if with_failure:
-            writer.abort()
-    try:
         writer.close()
+        complete = True
     except OSError as error:
-        raise TraceError(f"{path}: cannot be written ({error.strerror})") from error
+        raise TraceError(f"{path}: cannot be written ({error.strerror or error})") from error
+    except sqlite3.OperationalError as error:
+        raise TraceError(f"{path}: cannot be written ({error})") from error
+    finally:
+        if not complete:  # whatever ended it, Ctrl-C included: half a bag looks like one to those who list folders
+            with suppress(Exception):
+                writer.abort()
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _damaged(path: Path, error: Exception) -> TraceError:

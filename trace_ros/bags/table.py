@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from trace_ros.errors import TraceError
 from trace_ros.logs import SensorLog, Trajectory
 from trace_ros.robot import LEG_NAMES, RobotDescription
+from trace_ros.whole_files import whole_file
 
 _XYZ = ("x", "y", "z")
 
@@ -25,7 +26,6 @@ def write_csv(path: Path, log: SensorLog, robot: RobotDescription) -> None:
     columns = {name: getattr(log, name) for name in _log_columns(robot) if getattr(log, name) is not None}
     names = _log_columns(robot)
     notes = {"robot": robot.name, "torque_source": log.torque_source}
-    path.parent.mkdir(parents=True, exist_ok=True)
     _write(path, log.stamp_ns, {name: (names[name], values) for name, values in columns.items()}, notes)
     if log.reference is not None:
         truth = log.reference
@@ -101,7 +101,7 @@ def _write(
     columns = [values.reshape(stamps.size, -1).astype(float) for _, values in table.values()]
     labels = ["stamp_ns", *(label for names, _ in table.values() for label in names)]
     rows = np.concatenate(columns, axis=1).tolist()
-    with path.open("w", encoding="utf-8") as file:
+    with whole_file(path) as temporary, temporary.open("w", encoding="utf-8") as file:
         file.writelines(f"# {key}: {value}\n" for key, value in notes.items())
         file.write(",".join(labels) + "\n")
         # repr of a float is the shortest text that reads back as the same number.

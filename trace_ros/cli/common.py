@@ -22,6 +22,7 @@ from rich.progress import (
 )
 
 from trace_ros.errors import TraceError
+from trace_ros.whole_files import whole_file
 
 # Names of files and topics are printed as they are, whatever brackets they hold.
 console = Console(markup=False)
@@ -84,7 +85,7 @@ def write_json(path: Path, data: Any) -> None:
         TraceError: the file cannot be written.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(data, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        with whole_file(path) as temporary:
+            temporary.write_text(json.dumps(data, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     except OSError as error:
         raise TraceError(f"{path}: cannot be written ({error.strerror})") from error

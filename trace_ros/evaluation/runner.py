@@ -19,6 +19,7 @@ from trace_ros.estimator.run import run_estimator
 from trace_ros.evaluation.metrics import Comparison, Metrics, MetricSettings, compare, evaluate
 from trace_ros.geometry import FloatArray, roll_pitch_yaw
 from trace_ros.logs import SensorLog, Trajectory
+from trace_ros.whole_files import whole_file
 
 InitialPose = Literal["gravity", "reference"]
 
@@ -210,15 +211,14 @@ def write_estimate(path: Path, evaluation: Evaluation) -> None:
     """
     trajectory = evaluation.trajectory
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".npz":
             arrays = {name: value for name, value in vars(trajectory).items() if value is not None}
             extra = {name: getattr(evaluation, name) for name in ("attention", "stationary", "step_time_s")}
-            with path.open("wb") as file:
+            with whole_file(path) as temporary, temporary.open("wb") as file:
                 np.savez_compressed(file, **arrays, **{name: v for name, v in extra.items() if v is not None})
         elif path.suffix in (".tum", ".txt"):
             rows = np.column_stack((trajectory.position, trajectory.orientation)).tolist()
-            with path.open("w", encoding="utf-8") as file:
+            with whole_file(path) as temporary, temporary.open("w", encoding="utf-8") as file:
                 for stamp, row in zip(trajectory.stamp_ns.tolist(), rows, strict=True):
                     # Integer arithmetic: nanoseconds since 1970 do not fit in a double.
                     seconds, nanoseconds = divmod(stamp, 1_000_000_000)
