@@ -388,7 +388,7 @@ def _mapping_table(robot: RobotDescription) -> str:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Entry point of ``ros2 run trace_ros estimator``."""
-    return run("estimator", EstimatorNode, args)
+    return run("estimator", EstimatorNode, args, PARAMETERS)
 
 
 if __name__ == "__main__":

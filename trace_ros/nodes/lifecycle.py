@@ -39,6 +39,8 @@ def change_states(node: Node, managed: str, transitions: Sequence[str], timeout_
         raise TraceError(f"unknown transition {unknown[0]!r}: known are {', '.join(TRANSITIONS)}")
     client = node.create_client(ChangeState, f"{managed}/change_state")
     state = node.create_client(GetState, f"{managed}/get_state")
+    if not client.wait_for_service(timeout_sec=2.0):
+        print(f"waiting up to {timeout_s:g} s for a managed node {managed!r}", file=sys.stderr)
     for waited in (client, state):
         if not waited.wait_for_service(timeout_sec=timeout_s):
             raise TraceError(f"no managed node {managed!r} appeared within {timeout_s:g} s")

@@ -199,7 +199,7 @@ def _yaw(odometry: Any) -> float:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Entry point of ``ros2 run trace_ros path``."""
-    return run("path", PathNode, args)
+    return run("path", PathNode, args, PARAMETERS)
 
 
 if __name__ == "__main__":

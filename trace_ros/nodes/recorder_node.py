@@ -170,7 +170,7 @@ def _topic_qos(profile: QoSProfile) -> TopicQos:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Entry point of ``ros2 run trace_ros recorder``."""
-    return run("recorder", RecorderNode, args, linger_s=_LINGER_S)
+    return run("recorder", RecorderNode, args, PARAMETERS, linger_s=_LINGER_S)
 
 
 if __name__ == "__main__":

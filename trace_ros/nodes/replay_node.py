@@ -293,7 +293,7 @@ def _has_messages(bag: OpenBag, topic: str) -> bool:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Entry point of ``ros2 run trace_ros replay``."""
-    return run("replay", ReplayNode, args)
+    return run("replay", ReplayNode, args, PARAMETERS)
 
 
 if __name__ == "__main__":

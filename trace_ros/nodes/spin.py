@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import signal
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
@@ -14,8 +15,10 @@ from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.logging import get_logger
 from rclpy.signals import SignalHandlerOptions
 from rclpy.task import Future
+from rclpy.utilities import remove_ros_args
 
 from trace_ros.errors import TraceError
+from trace_ros.nodes.parameters import Parameter
 
 RCLError = rclpy_implementation.RCLError
 """What rclpy raises when the middleware or the state machine refuses something."""
@@ -47,6 +50,7 @@ def run(
     name: str,
     create: Callable[[Future], RunnableNode],
     args: Sequence[str] | None = None,
+    parameters: Sequence[Parameter] = (),
     period_s: float = 0.2,
     linger_s: float = 0.0,
 ) -> int:
@@ -57,6 +61,7 @@ def run(
         create: makes the node; the future it is given ends the run when the node completes it (with a `TraceError` as
             exception: in failure).
         args: ROS arguments; the process's own when None.
+        parameters: of the node, for ``--help``.
         period_s: longest time (s) until a signal is noticed while nothing happens.
         linger_s: go on for this long (s) after the end was asked for, to take what has already arrived.
 
@@ -75,6 +80,14 @@ def run(
     except (RCLError, ValueError, RuntimeError) as error:
         get_logger(name).fatal(_one_line(error))
         return USER_ERROR
+    others = remove_ros_args(sys.argv[1:] if args is None else list(args))
+    if others:
+        rclpy.try_shutdown()
+        if others[0] in ("-h", "--help"):
+            print(_usage(name, parameters))
+            return 0
+        get_logger(name).fatal(f"unknown argument {others[0]!r}: parameters are given as --ros-args -p NAME:=VALUE")
+        return USER_ERROR
     signals = (signal.SIGINT, signal.SIGTERM)
     for number in signals:
         signal.signal(number, on_signal)
@@ -92,6 +105,16 @@ def run(
             signal.signal(number, signal.SIG_IGN)
         # What is alive now goes with the process; walking torch's objects once more would take a second.
         gc.freeze()
+
+
+def _usage(name: str, parameters: Sequence[Parameter]) -> str:
+    lines = [f"usage: {name} [--ros-args -p PARAMETER:=VALUE ... --params-file FILE -r FROM:=TO]", "", "parameters:"]
+    for parameter in parameters:
+        descriptor = parameter.descriptor()
+        default = " ".join(parameter.default) if isinstance(parameter.default, list) else parameter.default
+        choices = f"; one of {', '.join(parameter.choices)}" if parameter.choices else ""
+        lines.append(f"  {parameter.name} [{default}]: {descriptor.description}{choices}")
+    return "\n".join(lines)
 
 
 def _run(name: str, create: Callable[[Future], RunnableNode], stop: Future, period_s: float, linger_s: float) -> int:

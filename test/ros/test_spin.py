@@ -1,0 +1,26 @@
+"""What a node answers to arguments that are none of ROS's."""
+
+import subprocess
+import sys
+
+import pytest
+
+
+def node(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", f"trace_ros.nodes.{name}_node", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize(("name", "parameter"), [("replay", "rate [1.0]: speed"), ("recorder", "one of zstd, lz4")])
+def test_help_lists_the_parameters_and_starts_nothing(name: str, parameter: str) -> None:
+    done = node(name, "--help")
+    assert done.returncode == 0
+    assert parameter in done.stdout
+    assert not done.stderr
+
+
+def test_an_argument_that_nobody_reads_is_refused() -> None:
+    done = node("replay", "my_bag", "--ros-args", "-p", "rate:=2.0")
+    assert done.returncode == 2
+    (line,) = (done.stdout + done.stderr).splitlines()
+    assert "unknown argument 'my_bag': parameters are given as --ros-args" in line
