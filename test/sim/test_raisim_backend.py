@@ -16,6 +16,7 @@ from trace_ros.sim.raisim_backend import KEY_VARIABLE, RaisimBackend, _say_what_
 from trace_ros.sim.rollout import SimulationConfig, simulate_rollouts
 from trace_ros.sim.terrain import Box, HeightField, Plane, Surface, Terrain
 from trace_ros.sim.terrain_generation import TERRAIN_KINDS, TerrainConfig, generate_terrain
+from trace_ros.sim.walk import FallConfig, first_fall
 
 CONFIG = PhysicsConfig(backend="raisim", rate_hz=1000)
 STEPS = CONFIG.steps_per_control
@@ -71,6 +72,34 @@ class Run:
 
 def standing_height(go2) -> float:
     return go2.foot_radius - float(go2.kinematics.forward(go2.nominal_joint_positions)[0][:, 2].min())
+
+
+@pytest.mark.parametrize(
+    "misuse",
+    [
+        lambda _, robot: robot.getBodyIndex("base_link"),
+        lambda _, robot: robot.setState(np.zeros(18), np.zeros(18)),
+        lambda _, robot: robot.setState(np.zeros(19), np.zeros(18)),  # no quaternion
+        lambda _, robot: robot.setGeneralizedForce(np.zeros(12)),
+        lambda _, robot: robot.setGeneralizedForce(np.zeros(18, np.float32)),
+        lambda _, robot: robot.setGeneralizedForce([0.0] * 18),
+        lambda _, robot: robot.setExternalForce(0, np.zeros(3)),
+        lambda _, robot: robot.setControlMode("FORCE_AND_TORQUE"),
+        lambda world, _: world.integrate(),  # no torque since the last step
+        lambda world, _: world.addGround(0.0, "ice"),  # after the first step
+        lambda world, _: world.setGravity(np.zeros(2)),
+        lambda world, _: world.setTimeStep("1 ms"),
+        lambda world, _: world.setDefaultMaterial(1.0, 0.0, threshold=0.0),
+        lambda world, _: world.setMaterialPairProp("foot_FL", "ground", np.float32(0.5), 0.0, 0.0),
+        lambda world, _: world.addHeightMap(2, 2, 1.0, 1.0, 0.0, 0.0, np.zeros(4)),
+        lambda world, _: world.addHeightMap(2, 2, 1.0, 1.0, 0.0, 0.0, [0.0] * 3),
+    ],
+)
+def test_the_double_is_strict(engine, go2, misuse):
+    run = Run(engine, go2)
+    run.advance()
+    with pytest.raises((AttributeError, TypeError, ValueError, RuntimeError)):
+        misuse(run.world, run.system)
 
 
 def test_free_fall(engine, go2):
@@ -212,6 +241,31 @@ def test_only_the_feets_contacts_count(engine, go2):
     assert not normals.any()
     assert not torso
     assert seen(double.Contact(0, below, up, force, period))[2]
+
+
+def test_a_state_that_blew_up_counts_as_a_fall(engine, go2):
+    run = Run(engine, go2)
+    good = run.advance(1)
+    assert first_fall(good, FallConfig())[0] == STEPS
+    accept, steps = run.world.integrate, []
+
+    def blow_up():
+        accept()
+        steps.append(run.system)
+        if len(steps) == 3:
+            run.system._gv[0] = np.nan
+
+    run.world.integrate = blow_up
+    trace = run.advance(2)
+    assert first_fall(trace, FallConfig())[0] == 2
+    assert trace.torso_contact[0, 2:].all()
+    # The engine is not asked again, and what is recorded is the last good state.
+    assert len(steps) == 3
+    assert (trace.velocity[0, 1:] == trace.velocity[0, 1]).all()
+    assert np.isfinite(trace.position).all()
+    run.world.integrate = accept
+    run.backend.reset(np.array([[0.0, 0.0, 50.0]]), LEVEL, run.target)
+    assert not run.advance().torso_contact.any()
 
 
 def test_impulses_of_the_other_sign_are_refused(engine, go2):
@@ -406,6 +460,7 @@ def test_rollouts_come_through_the_same_code(go2):
     config = SimulationConfig.model_validate(data)
     first, again = (list(simulate_rollouts(config, go2, 3, 2)) for _ in range(2))
     assert len(first) == 2
+    assert sum(rollout.info["slips"] for rollout in first) > 0
     for rollout, same in zip(first, again, strict=True):
         assert np.array_equal(rollout.measured.angular_velocity, same.measured.angular_velocity)
         log = rollout.clean

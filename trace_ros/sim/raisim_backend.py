@@ -7,7 +7,7 @@ layout of height maps, the direction of contact forces.
 
 Joint torques are explicit, ``kp (q_des - q) - kd dq`` clipped to the limit, anew in every physics step: RaiSim's own
 controller is implicit and does not tell the torque that it applied. Masses, damping, rotor inertia and the feet's
-materials go into the URDF that the engine is given, since not all can be set afterwards in both versions.
+materials go into the URDF that the engine is given (`trace_ros.sim.raisim_urdf`).
 
 Contacts are hard here: the softness of feet (`RobotDynamics.foot_time_constant`) has no effect, and soft ground is
 refused. Of `PhysicsConfig`, ``threads``, ``friction_cone``, ``noslip_iterations`` and ``friction_impedance`` belong to
@@ -24,7 +24,6 @@ from importlib import import_module
 from itertools import combinations
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +32,9 @@ from scipy.spatial.transform import Rotation
 from trace_ros.errors import TraceError
 from trace_ros.geometry import GRAVITY
 from trace_ros.logs import JOINTS, LEGS
-from trace_ros.robot import LEG_NAMES, RobotDescription
-from trace_ros.sim.backend import PhysicsConfig, PhysicsTrace, RobotDynamics, Scene
+from trace_ros.robot import RobotDescription
+from trace_ros.sim.backend import PhysicsConfig, PhysicsTrace, Scene
+from trace_ros.sim.raisim_urdf import RaisimUrdf, foot_material
 from trace_ros.sim.terrain import Box, HeightField, Plane, Surface, Terrain
 
 FloatArray = NDArray[np.float64]
@@ -85,7 +85,7 @@ class RaisimBackend:
     def advance(self, joint_target: FloatArray, push: FloatArray, trace: PhysicsTrace, start: int) -> None:
         """See the protocol."""
         for index, world in enumerate(self._worlds):
-            world.advance(joint_target[index], push[index], self._steps, trace, index, start)
+            world.advance(joint_target[index], np.array(push[index], dtype=float), self._steps, trace, index, start)
 
     def set_foot_friction(self, friction: FloatArray) -> None:
         """See the protocol."""
@@ -107,7 +107,7 @@ class _RobotWorld:
         # Friction, restitution, and the speed above which there is restitution.
         self._world.setDefaultMaterial(_BODY_FRICTION, 0.0, 0.0)
         _add_terrain(engine, self._world, scene.terrain)
-        urdf = _Urdf(robot)
+        urdf = RaisimUrdf(robot)
         friction = urdf.apply(scene.dynamics)
         self._system = self._add_robot(urdf, robot)
         self._system.setControlMode(engine.ControlMode.FORCE_AND_TORQUE)
@@ -128,7 +128,7 @@ class _RobotWorld:
         self._foot_friction = np.full(LEGS, np.nan)
         self.set_foot_friction(np.full(LEGS, scene.dynamics.foot_friction))
 
-    def _add_robot(self, urdf: _Urdf, robot: RobotDescription) -> Any:
+    def _add_robot(self, urdf: RaisimUrdf, robot: RobotDescription) -> Any:
         try:
             system = self._world.addArticulatedSystem(urdf.text, str(robot.urdf.parent), list(robot.joint_names))
         except (RuntimeError, ValueError) as error:
@@ -143,14 +143,14 @@ class _RobotWorld:
             raise TraceError(f"{robot.urdf}: base_link {robot.base_link} must be the root link for RaiSim")
         return system
 
-    def _body(self, urdf: _Urdf, link: str) -> int:
+    def _body(self, urdf: RaisimUrdf, link: str) -> int:
         """Index of the body that the link is, or heads; bodies are numbered as their joints are."""
         index = int(self._system.getBodyIdx(link))
         if not 1 <= index <= JOINTS:
             raise TraceError(f"{urdf.path}: RaiSim knows no body {link}")
         return index
 
-    def _joint_slots(self, urdf: _Urdf, robot: RobotDescription) -> NDArray[np.int64]:
+    def _joint_slots(self, urdf: RaisimUrdf, robot: RobotDescription) -> NDArray[np.int64]:
         """Where each joint of the package's order stands among the engine's, by name: asked for, not taken on trust."""
         bodies = [self._body(urdf, urdf.child_of(joint)) for joint in robot.joint_names]
         if sorted(bodies) != list(range(1, 1 + JOINTS)):
@@ -163,36 +163,47 @@ class _RobotWorld:
         coordinates[:3] = position
         coordinates[3:7] = orientation[[3, 0, 1, 2]]
         coordinates[self._joint_position] = joint_position
-        self._system.setState(coordinates, np.zeros(_VELOCITY_SIZE))
+        self._state = coordinates, np.zeros(_VELOCITY_SIZE)
+        self._broken = False
+        self._system.setState(*self._state)
         self._force[:] = 0.0
         self._system.setGeneralizedForce(self._force)
 
     def set_foot_friction(self, friction: FloatArray) -> None:
         """(4,); ground that has its own friction keeps it."""
         for leg in np.flatnonzero(friction != self._foot_friction):
-            self._world.setMaterialPairProp(_foot_material(int(leg)), _GROUND, float(friction[leg]), 0.0, 0.0)
+            self._world.setMaterialPairProp(foot_material(int(leg)), _GROUND, float(friction[leg]), 0.0, 0.0)
         self._foot_friction = friction.copy()
 
     def advance(
         self, target: FloatArray, push: FloatArray, steps: int, trace: PhysicsTrace, robot: int, start: int
     ) -> None:
         """``steps`` physics steps; target (12,) rad, push (3,) N. Records them as the protocol says."""
-        system, at_origin, pushed = self._system, np.zeros(3), push.astype(float)
         states = np.empty((steps, _POSITION_SIZE)), np.empty((steps, _VELOCITY_SIZE))
-        coordinates, velocities = system.getState()
+        if not self._broken:
+            self._state = self._system.getState()
         for step in range(steps):
-            self._force[self._joint_velocity] = self._torque(
-                target, coordinates[self._joint_position], velocities[self._joint_velocity]
-            )
-            system.setGeneralizedForce(self._force)
-            if push.any():
-                # World frame, at a point of the body's frame; lasts for one step.
-                system.setExternalForce(_BASE, at_origin, pushed)
-            self._world.integrate()
-            coordinates, velocities = system.getState()
-            states[0][step], states[1][step] = coordinates, velocities
+            if not self._broken:
+                self._step(target, push)
+            states[0][step], states[1][step] = self._state
             self._record_contacts(trace, robot, start + step)
         self._record_states(*states, trace, robot, slice(start, start + steps))
+
+    def _step(self, target: FloatArray, push: FloatArray) -> None:
+        coordinates, velocities = self._state
+        self._force[self._joint_velocity] = self._torque(
+            target, coordinates[self._joint_position], velocities[self._joint_velocity]
+        )
+        self._system.setGeneralizedForce(self._force)
+        if push.any():
+            # World frame, at a point of the body's frame; lasts for one step.
+            self._system.setExternalForce(_BASE, np.zeros(3), push)
+        self._world.integrate()
+        state = self._system.getState()
+        # A state that blew up ends the rollout as a fall, and the engine is left alone with it.
+        self._broken = not all(np.isfinite(part).all() for part in state)
+        if not self._broken:
+            self._state = state
 
     def _torque(self, target: FloatArray, position: FloatArray, velocity: FloatArray) -> FloatArray:
         """Motors within their limits, and the joints' dry friction: (12,) N m."""
@@ -208,11 +219,8 @@ class _RobotWorld:
         quaternion = coordinates[:, [4, 5, 6, 3]]
         trace.orientation[robot, part] = quaternion
         trace.velocity[robot, part] = velocities[:, :3]
-        # RaiSim's angular velocity is in the world frame. A state that blew up stays so: it ends the rollout as a fall.
-        if np.isfinite(quaternion).all():
-            trace.angular_velocity[robot, part] = Rotation.from_quat(quaternion).inv().apply(velocities[:, 3:6])
-        else:
-            trace.angular_velocity[robot, part] = np.nan
+        # RaiSim's angular velocity is in the world frame.
+        trace.angular_velocity[robot, part] = Rotation.from_quat(quaternion).inv().apply(velocities[:, 3:6])
         trace.joint_position[robot, part] = coordinates[:, self._joint_position]
         trace.joint_velocity[robot, part] = velocities[:, self._joint_velocity]
 
@@ -221,7 +229,9 @@ class _RobotWorld:
         # One step may be recorded twice when a trace is used again.
         trace.foot_force[robot, step] = 0.0
         trace.foot_normal[robot, step] = 0.0
-        trace.torso_contact[robot, step] = False
+        trace.torso_contact[robot, step] = self._broken
+        if self._broken:
+            return
         for contact in self._system.getContacts():
             if contact.skip() or contact.isSelfCollision():
                 continue
@@ -251,7 +261,7 @@ class _RobotWorld:
                 trace.foot_normal[robot, step, leg] = normal
 
     def _check_sign(self, pressure: float) -> None:
-        if abs(pressure) < _COUNTED_FORCE:
+        if not abs(pressure) >= _COUNTED_FORCE:  # nor a force that is not a number
             return
         self._pushes += 1 if pressure > 0 else -1
         if self._pushes <= -_PULLS:
@@ -259,10 +269,6 @@ class _RobotWorld:
                 "RaiSim reports that the ground pulls the feet: the contact impulses of this version do not have the "
                 "documented sign; use physics.backend: mujoco"
             )
-
-
-def _foot_material(leg: int) -> str:
-    return f"foot_{LEG_NAMES[leg]}"
 
 
 def _load_engine() -> Any:
@@ -324,7 +330,7 @@ def _add_terrain(engine: Any, world: Any, terrain: Terrain) -> None:
             return _GROUND
         if surface.friction not in own:
             own[surface.friction] = name = f"{_GROUND}{len(own)}"
-            for other in (_BODY, *map(_foot_material, range(LEGS))):
+            for other in (_BODY, *map(foot_material, range(LEGS))):
                 world.setMaterialPairProp(other, name, surface.friction, 0.0, 0.0)
         return own[surface.friction]
 
@@ -373,96 +379,3 @@ def _add_height_map(world: Any, field: HeightField, material: str) -> None:
                     "RaiSim lays the samples of height maps out in another order than expected (x first, then y): "
                     "switch perlin ground off, or use physics.backend: mujoco"
                 )
-
-
-class _Urdf:
-    """A robot's URDF as RaiSim is to have it."""
-
-    def __init__(self, robot: RobotDescription) -> None:
-        self.path = robot.urdf
-        try:
-            self._root = ElementTree.parse(robot.urdf).getroot()
-        except (OSError, ElementTree.ParseError) as error:
-            raise TraceError(f"{robot.urdf}: cannot be read ({error})") from error
-        self._robot = robot
-        self._links = {str(link.get("name")): link for link in self._root.iterfind("link")}
-        self._joints = {str(joint.get("name")): joint for joint in self._root.iterfind("joint")}
-        self._joint_above = {self.child_of(name): name for name in self._joints}
-        self.foot_bodies = tuple(self.child_of(robot.legs[leg].joints[2]) for leg in LEG_NAMES)
-        """Links that the feet are merged with."""
-        self.foot_joints = tuple(self._joint_above[link] for link in robot.foot_links)
-        """Joints whose frames are the feet's centres."""
-        for link in self._links.values():
-            for visual in link.findall("visual"):
-                link.remove(visual)
-        for leg, foot in enumerate(robot.foot_links):
-            self._name_material(foot, _foot_material(leg))
-
-    @property
-    def text(self) -> str:
-        """The file's text."""
-        return ElementTree.tostring(self._root, encoding="unicode")
-
-    def child_of(self, joint: str) -> str:
-        """Name of the link that a joint moves."""
-        child = self._joints[joint].find("child")
-        return "" if child is None else str(child.get("link"))
-
-    def _name_material(self, link: str, name: str) -> None:
-        shapes = self._links[link].findall("collision")
-        if not shapes:
-            raise TraceError(f"{self.path}: foot link {link} has no collision shape")
-        for shape in shapes:
-            for old in shape.findall("material"):
-                shape.remove(old)
-            material = ElementTree.SubElement(shape, "material", {"name": ""})
-            ElementTree.SubElement(material, "contact", {"name": name})
-
-    def apply(self, dynamics: RobotDynamics) -> FloatArray:
-        """Write a robot's own dynamics into it; returns the Coulomb friction of its joints, (12,) N m, which RaiSim
-        does not know."""
-        for link in self._links.values():
-            _scale_inertial(link, dynamics.mass_scale, dynamics.mass_scale)
-        base = self._links[self._robot.base_link]
-        mass = base.find("inertial/mass")
-        if mass is None:
-            raise TraceError(f"{self.path}: link {self._robot.base_link} has no mass")
-        factor = 1.0 + dynamics.base_mass / float(mass.get("value", "0"))
-        _scale_inertial(base, factor, factor * dynamics.inertia_scale)
-        _shift_inertial(base, dynamics.base_com_offset)
-        friction = np.zeros(JOINTS)
-        for slot, name in enumerate(self._robot.joint_names):
-            joint = self._joints[name]
-            passive = joint.find("dynamics")
-            if passive is None:
-                passive = ElementTree.SubElement(joint, "dynamics")
-            friction[slot] = float(passive.attrib.pop("friction", "0"))
-            passive.set("rotor_inertia", repr(float(dynamics.armature)))
-            if dynamics.joint_damping is not None:
-                passive.set("damping", repr(float(dynamics.joint_damping)))
-            if dynamics.joint_friction is not None:
-                friction[slot] = dynamics.joint_friction
-            # The limit is kept by whoever computes the torque; a second one would hide a stronger motor.
-            limit = joint.find("limit")
-            if limit is not None:
-                limit.set("effort", repr(2.0 * float(dynamics.torque_limit[slot] + friction[slot])))
-        return friction
-
-
-def _scale_inertial(link: ElementTree.Element, mass_factor: float, inertia_factor: float) -> None:
-    mass, inertia = link.find("inertial/mass"), link.find("inertial/inertia")
-    if mass is not None:
-        mass.set("value", repr(mass_factor * float(mass.get("value", "0"))))
-    if inertia is not None:
-        for key, value in inertia.attrib.items():
-            inertia.set(key, repr(inertia_factor * float(value)))
-
-
-def _shift_inertial(link: ElementTree.Element, offset: tuple[float, float, float]) -> None:
-    inertial = link.find("inertial")
-    assert inertial is not None
-    origin = inertial.find("origin")
-    if origin is None:
-        origin = ElementTree.SubElement(inertial, "origin")
-    place = [float(part) for part in origin.get("xyz", "0 0 0").split()]
-    origin.set("xyz", " ".join(repr(a + b) for a, b in zip(place, offset, strict=True)))
