@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -24,3 +25,7 @@ def test_an_argument_that_nobody_reads_is_refused() -> None:
     assert done.returncode == 2
     (line,) = (done.stdout + done.stderr).splitlines()
     assert "unknown argument 'my_bag': parameters are given as --ros-args" in line
+
+
+def test_a_managed_node_says_what_it_waits_for(start_node: Callable) -> None:
+    start_node("estimator_node").wait_for("unconfigured: waiting for the transitions")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from io import TextIOWrapper
 from typing import NoReturn
 
@@ -35,7 +36,8 @@ def main() -> None:
     """Entry point. A fault of the user's or of the disk is one line and exit code 2; Ctrl-C is 130."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # names of files need not be text
+            with suppress(OSError, ValueError):  # a closed stream, or one that was swapped beneath us
+                stream.reconfigure(errors="backslashreplace")  # names of files need not be text
     try:
         app()
     except TraceError as error:

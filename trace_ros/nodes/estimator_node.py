@@ -70,6 +70,8 @@ class EstimatorNode(LifecycleNode):
         self._steady = Clock(clock_type=ClockType.STEADY_TIME)
         self.create_service(Trigger, "~/reset", self._on_reset)
         self._answer_invalid_requests()
+        # A launch file goes on by itself; whoever starts the node by hand would otherwise look at a silent terminal.
+        self.get_logger().info("unconfigured: waiting for the transitions configure and activate")
 
     # -- lifecycle --
 
