@@ -51,7 +51,12 @@ def train_to_the_end(run: Pretraining, output: Path, threads: int, json_file: Pa
         finished = run.run(monitor, stopped)
     _summarise(run, finished, json_file)
     if not finished:
-        say("stopped before the end; go on with --resume")
+        whole = run.checkpoint_path.exists()
+        say(
+            "stopped before the end; go on with --resume"
+            if whole
+            else "stopped before the first step: nothing to resume"
+        )
     return finished
 
 
