@@ -102,8 +102,6 @@ class _RobotWorld:
         self._world = _create_world(engine)
         self._world.setTimeStep(self._period)
         self._world.setGravity(np.array([0.0, 0.0, -GRAVITY]))
-        # A fixed order makes the solver repeatable.
-        self._world.setContactSolverIterationOrder(True)
         # Friction, restitution, and the speed above which there is restitution.
         self._world.setDefaultMaterial(_BODY_FRICTION, 0.0, 0.0)
         _add_terrain(engine, self._world, scene.terrain)
@@ -168,6 +166,8 @@ class _RobotWorld:
         self._system.setState(*self._state)
         self._force[:] = 0.0
         self._system.setGeneralizedForce(self._force)
+        # The solver's sweeps go to and fro; beginning with the same one makes runs repeatable.
+        self._world.setContactSolverIterationOrder(True)
 
     def set_foot_friction(self, friction: FloatArray) -> None:
         """(4,); ground that has its own friction keeps it."""
