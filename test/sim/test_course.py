@@ -120,6 +120,8 @@ def test_a_fall_is_one_line(go2):
         ("{name: a, duration: 1, phases: [{stand: 1}], patches: [{kind: lava, x: [0, 1], y: [0, 1]}]}", "patches.0"),
         ("{name: a, duration: 1, phases: [{stand: 1}], patches: [{kind: flat, x: [1, 0], y: [0, 1]}]}", "low <= high"),
         ("{name: a, duration: 1, phases: [{stand: 1}], speed: 3}", "unknown key 'speed'"),
+        ("{name: a, duration: .inf, phases: [{stand: 1}]}", "duration"),
+        ("{name: a, duration: 1, phases: [{stand: 1}], sensors: {gyro_noise: .nan}}", "sensors.gyro_noise"),
     ],
 )
 def test_bad_courses_are_one_line(tmp_path, text, words):

@@ -64,6 +64,12 @@ class Malicious:
         return (Path.touch, (Path("/tmp/trace_ros_must_not_exist"),))
 
 
+def test_an_exported_model_is_named_as_such(tmp_path):
+    path = tmp_path / "trace.pt"
+    torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), str(path))
+    assert "an exported model, expected the checkpoint.pt" in refused(path)
+
+
 def test_no_code_from_a_checkpoint_is_run(tmp_path):
     path = tmp_path / "checkpoint.pt"
     torch.save({**COMPLETE, "kind": states._KIND, "format": states.FORMAT, "network": Malicious()}, path)
@@ -113,6 +119,8 @@ def test_the_papers_config_is_the_papers():
         ("bacth: 3", "unknown key 'bacth'"),
         ("loss: {beta: 0}", "loss.beta"),
         ("optimiser: {schedule: linear}", "optimiser.schedule"),
+        ("loss: {foot: .inf}", "loss.foot"),
+        ("feedback: {tilt_offset: .nan}", "feedback.tilt_offset"),
         ("batch: [", "not valid YAML"),
         ("- 1", "file"),
     ],

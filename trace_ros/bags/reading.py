@@ -42,7 +42,7 @@ class ReadSettings(BaseModel):
         effort: what the effort in the joint states is; a bag written by this package says so itself.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     joints: Literal["interpolate", "hold"] = "interpolate"
     max_joint_gap: float = Field(default=0.05, gt=0)
     max_joint_hold: float = Field(default=0.02, ge=0)

@@ -61,7 +61,7 @@ class NetworkConfig(BaseModel):
             parametrisation's own guess.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     embedding: Size = 64
     kernel: Annotated[int, Field(ge=1, le=(WINDOW - 1) // 2)] = 5
     heads: Annotated[int, Field(ge=1)] = 2

@@ -30,7 +30,7 @@ class ErrorModel(BaseModel):
         angular_velocity: error of the body's angular velocity, rad/s, each axis.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     position_per_sqrt_metre: Positive = 0.05
     position_per_sqrt_second: Positive = 0.005
     yaw_per_sqrt_second: Positive = 0.01

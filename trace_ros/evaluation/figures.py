@@ -33,7 +33,7 @@ class ReportSettings(BaseModel):
         attention_window_s: s; attention is averaged over this before it is drawn, as it swings with every stride.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     horizons_s: tuple[float, ...] = (0.5, 1, 2, 3, 5, 7, 10, 15, 20, 30, 45, 60)
     max_points: int = Field(default=2000, ge=10)
     attention_window_s: float = Field(default=0.1, gt=0)

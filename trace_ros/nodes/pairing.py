@@ -41,7 +41,7 @@ class PairingSettings(BaseModel):
         reset_on_time_jump: whether a new time line is followed; else its messages are dropped until time catches up.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     joint_timeout: float = Field(default=0.02, ge=0)
     joint_wait: float = Field(default=0.01, ge=0)
     time_jump_limit: float = Field(default=0.5, gt=0)

@@ -12,7 +12,7 @@ from trace_ros.errors import TraceError
 from trace_ros.resources import read_yaml
 from trace_ros.robot import describe_validation_error
 
-STRICT = ConfigDict(extra="forbid", frozen=True)
+STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 """Unknown keys are refused; configurations never change once read."""
 
 

@@ -70,7 +70,7 @@ class FeedbackNoise(BaseModel):
         large_scale: see ``large_fraction``.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     tilt_offset: NonNegative = 0.02
     tilt_noise: NonNegative = 0.003
     velocity_offset: NonNegative = 0.05

@@ -32,7 +32,7 @@ class LossConfig(BaseModel):
         drift_beta: its own beta, m/s and rad/s.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     estimation: Weight = 1.0
     model: Weight = 0.5
     foot: Weight = 0.1

@@ -35,7 +35,7 @@ _POLL_S = 0.1
 class Budget(BaseModel):
     """How long a run lasts, all its parts together: either hours of wall clock or gradient steps."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     hours: float | None = Field(default=None, gt=0)
     steps: int | None = Field(default=None, ge=1)
 

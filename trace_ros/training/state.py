@@ -55,6 +55,8 @@ def load_state(path: Path) -> dict[str, Any]:
         raise TraceError(f"{path}: {size} bytes are too many for a training checkpoint")
     if not zipfile.is_zipfile(path):
         raise TraceError(f"{path}: not a training checkpoint, or truncated")
+    if _is_torchscript(path):
+        raise TraceError(f"{path}: an exported model, expected the checkpoint.pt of a training run")
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, pickle.UnpicklingError, EOFError, OSError, ValueError) as error:
@@ -67,3 +69,9 @@ def load_state(path: Path) -> dict[str, Any]:
     if missing := sorted(_KEYS - set(state)):
         raise TraceError(f"{path}: lacks {', '.join(missing)}: not a complete training checkpoint")
     return state
+
+
+def _is_torchscript(path: Path) -> bool:
+    """Whether an archive holds code, as exported models do and checkpoints never."""
+    with zipfile.ZipFile(path) as archive:
+        return any("/code/" in name for name in archive.namelist())
