@@ -2,8 +2,7 @@
 
 What the real module does not have fails here too (unknown names, arrays of another length or type), and so does what it
 would accept in silence: a step without a state or a torque, an object added after the first step, a friction for a
-material that nothing is made of. It has only what versions 1 and 2 of raisimpy have in common. `make_raisimpy` gives a
-module with a record of its own.
+material that nothing is made of. `make_raisimpy` gives version 1 or 2 of it, with a record of its own.
 
 The physics: a floating base with the robot's whole mass, legs without mass whose joints carry inertia of their own,
 feet on the ground by a penalty with friction from the table of materials. Free fall, pushes and standing come out
@@ -283,9 +282,6 @@ class World:
     def setGravity(self, gravity):  # noqa: N802
         self._gravity = vector(gravity, 3)
 
-    def setContactSolverIterationOrder(self, order):  # noqa: N802
-        self.fixed_order = of_type(order, bool)
-
     def setDefaultMaterial(self, friction, restitution, threshold, /):  # noqa: N802
         self._default = number(friction)
         assert number(restitution) == number(threshold) == 0
@@ -405,9 +401,17 @@ def _turn(axis, angle):
     return _matrix((math.cos(half), *(math.sin(half) * axis)))
 
 
-def make_raisimpy(**traits):
+class World2(World):
+    """What the backend uses of version 2 and version 1 does not have."""
+
+    def setContactSolverIterationOrder(self, order):  # noqa: N802
+        self.fixed_order = of_type(order, bool)
+
+
+def make_raisimpy(version=1, **traits):
     """The module; ``traits`` set attributes of its `World`: licensed, honours_order, transposes_maps."""
     module = types.ModuleType("raisimpy")
-    module.World = type("World", (World,), {"created": [], "keys": [], **traits})
+    base = {1: World, 2: World2}[version]
+    module.World = type("World", (base,), {"created": [], "keys": [], **traits})
     module.ControlMode, module.BodyType = ControlMode, BodyType
     return module

@@ -1,9 +1,9 @@
 """The paper's engine: RaiSim through its Python module ``raisimpy``, one world for each robot, stepped in Python.
 
-Written against the documented interface of raisimpy (versions 1.1 and 2.0, of which only what both have is used) and
+Written against the documented interface of raisimpy (versions 1.1 and 2.0; nearly all that is used, both have) and
 tested against a double of it, never against the engine itself, which needs a licence. What the documentation leaves
-open is therefore checked while running, and refused with one line where it is otherwise: the order of joints, the
-layout of height maps, the direction of contact forces.
+open is therefore checked while running: joints are matched by name, and where the layout of height maps or the
+direction of contact forces is not the expected one, that is refused with one line.
 
 Joint torques are explicit, ``kp (q_des - q) - kd dq`` clipped to the limit, anew in every physics step: RaiSim's own
 controller is implicit and does not tell the torque that it applied. Masses, damping, rotor inertia and the feet's
@@ -166,8 +166,9 @@ class _RobotWorld:
         self._system.setState(*self._state)
         self._force[:] = 0.0
         self._system.setGeneralizedForce(self._force)
-        # The solver's sweeps go to and fro; beginning with the same one makes runs repeatable.
-        self._world.setContactSolverIterationOrder(True)
+        # The solver's sweeps go to and fro; beginning with the same one makes runs repeatable. Version 1 has no such call.
+        if hasattr(self._world, "setContactSolverIterationOrder"):
+            self._world.setContactSolverIterationOrder(True)
 
     def set_foot_friction(self, friction: FloatArray) -> None:
         """(4,); ground that has its own friction keeps it."""
