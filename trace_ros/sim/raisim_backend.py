@@ -166,7 +166,7 @@ class _RobotWorld:
         self._system.setState(*self._state)
         self._force[:] = 0.0
         self._system.setGeneralizedForce(self._force)
-        # The solver's sweeps go to and fro; beginning with the same one makes runs repeatable. Version 1 has no such call.
+        # The solver's sweeps go to and fro; the same one first makes runs repeatable. Version 1 has no such call.
         if hasattr(self._world, "setContactSolverIterationOrder"):
             self._world.setContactSolverIterationOrder(True)
 
