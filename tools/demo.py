@@ -73,13 +73,13 @@ def demonstrate(arguments: argparse.Namespace) -> None:
     robot = RobotDescription.load(arguments.robot)
     model = arguments.model or models_directory() / robot.name / "trace.pt"
     estimator = TraceEstimator.load(model, robot)  # a wrong model fails here, not after the simulation
+    course = Course.load(arguments.course)
     output: Path = arguments.output
     bag, recorded = output / "bag", output / "recorded"
     for old in (bag, recorded):
         remove_bag(old)
     output.mkdir(parents=True, exist_ok=True)
 
-    course = Course.load(arguments.course)
     say(f"1/4 simulating the course {course.name!r} ({course.duration:g} s)")
     with progress_bar() as progress:
         task = progress.add_task("simulating", total=100)
@@ -144,7 +144,10 @@ def show(result: dict[str, Any], output: Path) -> None:
         ("ATE position", f"{result['ate_position_m']:.3f} m ({100 * result['ate_position_m'] / length:.2f} %)"),
         ("ATE orientation", f"{result['ate_orientation_rad']:.4f} rad"),
         ("ATE velocity", f"{result['ate_velocity_mps']:.3f} m/s"),
-        ("RE 10 s position, mean / P90", f"{relative['mean']:.3f} / {relative['p90']:.3f} m"),
+        (
+            "RE 10 s position, mean / P90",
+            f"{relative['mean']:.3f} / {relative['p90']:.3f} m" if relative else "none: the course is too short",
+        ),
         (
             "IMU / odometry / TF messages",
             f"{result['imu_messages']} / {result['odom_messages']} / {result['tf_messages']}",
