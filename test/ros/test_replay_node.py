@@ -97,6 +97,19 @@ def test_waits_for_subscribers(start_node: Callable, client, bag: Path) -> None:
     assert node.interrupt() == 0
 
 
+def test_waits_for_as_many_subscribers_as_wanted(start_node: Callable, client, bag: Path) -> None:
+    node = start_node("replay_node", bag=bag, wait_for_subscribers=60.0, subscribers=2)
+    node.wait_for("waiting up to 60 s for 2 subscribers each to /imu/data, /joint_states")
+    client.listen(Imu, "imu/data")
+    client.listen(JointState, "joint_states")
+    time.sleep(2.0)
+    assert not node.lines("playing")
+    client.listen(Imu, "imu/data")
+    client.listen(JointState, "joint_states")
+    node.wait_for("playing")
+    assert node.interrupt() == 0
+
+
 def test_refuses_in_one_line(start_node: Callable, robot: RobotDescription, bag: Path, log, tmp_path: Path) -> None:
     write_bag(tmp_path / "odometry_only", log.select(slice(0, 0)), robot)
     cases = {

@@ -46,6 +46,7 @@ PARAMETERS = (
         0.0,
         3600.0,
     ),
+    Parameter("subscribers", 1, "how many subscribers to IMU and to joints to wait for", "", 1, 100),
     Parameter("start_delay", 0.5, "pause between the last subscriber's arrival and the first message", "s", 0.0, 60.0),
     Parameter("queue_depth", 500, "depth of the output queues", "messages", 1, 100000),
     Parameter("imu_topic", "imu/data", "name in the bag, with or without namespace"),
@@ -205,11 +206,14 @@ class ReplayNode(Node):
             return
         inputs = self._outputs[:2]
         names = ", ".join(publisher.topic_name for publisher in inputs)
-        self.get_logger().info(f"waiting up to {limit:g} s for subscribers to {names}")
+        wanted = self._params.integer("subscribers")
+        many = "subscribers" if wanted == 1 else f"{wanted} subscribers each"
+        self.get_logger().info(f"waiting up to {limit:g} s for {many} to {names}")
         deadline = time.monotonic() + limit
-        while not all(publisher.get_subscription_count() for publisher in inputs):
+        while min(publisher.get_subscription_count() for publisher in inputs) < wanted:
             if time.monotonic() > deadline:
-                self.get_logger().warning(f"no subscribers to {names} within {limit:g} s: playing all the same")
+                some = "no" if wanted == 1 else f"not {wanted}"
+                self.get_logger().warning(f"{some} subscribers to {names} within {limit:g} s: playing all the same")
                 return
             if self._closing.wait(0.02):
                 return
