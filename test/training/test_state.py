@@ -60,8 +60,13 @@ def test_incomplete_and_other_versions_are_refused(tmp_path):
 
 
 class Malicious:
+    """Creates a file when it is unpickled without care."""
+
+    def __init__(self, trap: Path) -> None:
+        self.trap = trap
+
     def __reduce__(self):
-        return (Path.touch, (Path("/tmp/trace_ros_must_not_exist"),))
+        return (Path.touch, (self.trap,))
 
 
 def test_an_exported_model_is_named_as_such(tmp_path):
@@ -71,13 +76,15 @@ def test_an_exported_model_is_named_as_such(tmp_path):
 
 
 def test_no_code_from_a_checkpoint_is_run(tmp_path):
-    path = tmp_path / "checkpoint.pt"
-    torch.save({**COMPLETE, "kind": states._KIND, "format": states.FORMAT, "network": Malicious()}, path)
+    path, trap = tmp_path / "checkpoint.pt", tmp_path / "trap"
+    torch.save({**COMPLETE, "kind": states._KIND, "format": states.FORMAT, "network": Malicious(trap)}, path)
     assert "not a readable training checkpoint" in refused(path)
-    assert not Path("/tmp/trace_ros_must_not_exist").exists()
-    path.write_bytes(pickle.dumps(Malicious()))
+    assert not trap.exists()
+    path.write_bytes(pickle.dumps(Malicious(trap)))
     refused(path)
-    assert not Path("/tmp/trace_ros_must_not_exist").exists()
+    assert not trap.exists()
+    pickle.loads(path.read_bytes())  # the trap itself works
+    assert trap.exists()
 
 
 def test_huge_files_are_not_opened(tmp_path, monkeypatch):
