@@ -50,7 +50,7 @@ def test_names_with_brackets_are_shown_as_they_are(bag, trace):
     bag.rename(odd)
     result = trace("bag", "info", odd)
     assert result.code == 0, result.err
-    assert "[red]walk:" in result.out.replace("\n", "")
+    assert "[red]walk:" in "".join(result.out.split())  # the title wraps where the path is long
 
 
 def test_convert_there_and_back(bag, trace, tmp_path):
