@@ -25,6 +25,12 @@ def data_files() -> list[tuple[str, list[str]]]:
     ]
 
 
+def requirements(name: str) -> list[str]:
+    """The packages that a list names; the same lists set up the development environment."""
+    lines = (line.partition("#")[0].strip() for line in (ROOT / name).read_text(encoding="utf-8").splitlines())
+    return [line for line in lines if line]
+
+
 setup(
     name=PACKAGE,
     version="0.1.0",
@@ -36,23 +42,9 @@ setup(
     package_data={PACKAGE: ["py.typed"]},
     data_files=data_files(),
     python_requires=">=3.10",
-    install_requires=[
-        "setuptools",
-        "numpy",
-        "scipy",
-        "pyyaml",
-        "pydantic>=2",
-        "torch",
-        "typer",
-        "rich",
-        "rosbags",
-        "mcap>=1.6",  # Writer.flush, on which the recorder stands
-        "matplotlib",
-        "plotly",
-    ],
+    install_requires=["setuptools", *requirements("requirements.txt")],
     extras_require={
-        "sim": ["mujoco", "onnx"],
-        "train": ["tensorboard"],
+        "train": requirements("requirements-train.txt"),
         "test": ["pytest", "pytest-timeout", "hypothesis"],  # colcon test looks for pytest here
     },
     zip_safe=False,

@@ -310,6 +310,7 @@ class SensorLog:
                 arrays = {name: data[name] for name in data.files}
         except FileNotFoundError as error:
             raise TraceError(f"{path}: no such file") from error
+        # The last is zipfile's own for an archive with a compression or encryption that it cannot read.
         except (OSError, ValueError, BadZipFile, EOFError, zlib.error, NotImplementedError) as error:
             raise TraceError(f"{path}: not a readable .npz sensor log ({error})") from error
         own = {f.name for f in fields(cls)} - {"reference"}

@@ -1,10 +1,12 @@
 """The layout of the 47 numbers and the ring buffer against a plain list."""
 
 import numpy as np
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from trace_ros.estimator import observation as obs
+from trace_ros.estimator.network import leg_features
 from trace_ros.estimator.observation import ObservationWindow
 
 
@@ -17,9 +19,9 @@ def test_the_slices_tile_the_47_numbers():
 
 
 def test_legs_share_the_36_joint_numbers():
-    channels = [channel for leg in range(4) for channel in obs.leg_channels(leg)]
-    assert sorted(channels) == list(range(6, 42))
-    assert obs.leg_channels(1) == (9, 10, 11, 21, 22, 23, 33, 34, 35)
+    legs = leg_features(torch.arange(47))
+    assert sorted(legs.flatten().tolist()) == list(range(6, 42))
+    assert legs[1].tolist() == [9, 10, 11, 21, 22, 23, 33, 34, 35]
 
 
 @given(st.lists(st.integers(1, 100), max_size=5))

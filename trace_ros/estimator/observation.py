@@ -32,11 +32,6 @@ QUERY_CHANNELS: tuple[int, ...] = (*range(6), *range(42, 47))
 """The 11 channels of the query network: gyro, accel, roll, pitch, vx, vy, dt."""
 
 
-def leg_channels(leg: int) -> tuple[int, ...]:
-    """Indices of one leg's 9 numbers: joint position, velocity and torque, three each."""
-    return tuple(start + 3 * leg + joint for start in (6, 18, 30) for joint in range(3))
-
-
 class ObservationWindow:
     """The last 30 observations, oldest first, in float32.
 

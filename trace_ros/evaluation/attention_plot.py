@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from trace_ros.evaluation.attention import AttentionSamples, SpeedBin
 from trace_ros.evaluation.figures import ESTIMATE_COLOUR, REFERENCE_COLOUR
-from trace_ros.evaluation.plots import _dress, _figure, _save
+from trace_ros.evaluation.plots import dress_axes, new_figure, save_figure
 
 _HISTOGRAM_BINS = 60
 
@@ -20,7 +20,7 @@ def plot_attention_analysis(path: Path, samples: AttentionSamples, bins: list[Sp
     Raises:
         TraceError: the file cannot be written.
     """
-    figure = _figure(10.5, 5.2)
+    figure = new_figure(10.5, 5.2)
     grid = figure.add_gridspec(2, 2, height_ratios=(3, 1))
     against_speed = figure.add_subplot(grid[0, 0])
     counts = figure.add_subplot(grid[1, 0], sharex=against_speed)
@@ -39,10 +39,10 @@ def plot_attention_analysis(path: Path, samples: AttentionSamples, bins: list[Sp
     # Nearly all of the swing feet are in the first bin.
     distribution.set_yscale("log")
     distribution.legend(frameon=False)
-    _dress(distribution, "attention on a foot", "share of samples")
+    dress_axes(distribution, "attention on a foot", "share of samples")
     if title:
         figure.suptitle(title)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def _speed_axes(against_speed: Axes, counts: Axes, bins: list[SpeedBin]) -> None:
@@ -52,10 +52,10 @@ def _speed_axes(against_speed: Axes, counts: Axes, bins: list[SpeedBin]) -> None
     against_speed.plot(speed, mean, "o-", color=ESTIMATE_COLOUR, ms=4, clip_on=False)
     against_speed.set_ylim(bottom=0)
     against_speed.tick_params(labelbottom=False)
-    _dress(against_speed, "", "mean attention on a foot in contact")
+    dress_axes(against_speed, "", "mean attention on a foot in contact")
     for entry in filled:
         # The open bin is drawn to as far beyond its mean as its mean is beyond its bound.
         high = 2 * entry.mean_speed_mps - entry.low_mps if entry.high_mps is None else entry.high_mps
         counts.bar(entry.low_mps, entry.count, high - entry.low_mps, align="edge", color="#bbbbbb", edgecolor="white")
     counts.set_yscale("log")
-    _dress(counts, "contact-point speed during contact (m/s)", "samples")
+    dress_axes(counts, "contact-point speed during contact (m/s)", "samples")

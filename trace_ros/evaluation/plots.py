@@ -40,7 +40,7 @@ def plot_trajectory(
         TraceError: the file cannot be written.
     """
     settings = settings or ReportSettings()
-    figure = _figure(10.5, 5.6)
+    figure = new_figure(10.5, 5.6)
     grid = figure.add_gridspec(2, 2, width_ratios=(1.45, 1.0))
     top, height, growth = (figure.add_subplot(cell) for cell in (grid[:, 0], grid[0, 1], grid[1, 1]))
     _top_view(top, evaluation, settings)
@@ -50,7 +50,7 @@ def plot_trajectory(
         figure.suptitle(title, fontsize=13, color=_INK, fontweight="bold")
     if evaluation.metrics is not None:
         figure.supxlabel(_caption(evaluation.metrics), fontsize=10, color=_INK)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def plot_velocity(path: Path, evaluation: Evaluation, settings: ReportSettings | None = None) -> None:
@@ -60,7 +60,7 @@ def plot_velocity(path: Path, evaluation: Evaluation, settings: ReportSettings |
         TraceError: the file cannot be written.
     """
     settings = settings or ReportSettings()
-    figure = _figure(10.5, 5.6)
+    figure = new_figure(10.5, 5.6)
     rows = figure.subplots(3, 1, sharex=True)
     origin, reference = origin_ns(evaluation), shown_reference(evaluation)
     for row, axis in enumerate(("x", "y", "z")):
@@ -69,10 +69,10 @@ def plot_velocity(path: Path, evaluation: Evaluation, settings: ReportSettings |
             rows[row].plot(time, reference.velocity[:, row], color=REFERENCE_COLOUR, lw=1.4, label="reference")
         time = seconds(evaluation.trajectory.stamp_ns, origin)
         rows[row].plot(time, evaluation.trajectory.velocity[:, row], color=ESTIMATE_COLOUR, lw=0.8, label="estimate")
-        _dress(rows[row], "", f"v{axis} (m/s)")
+        dress_axes(rows[row], "", f"v{axis} (m/s)")
     rows[0].legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False)
     rows[2].set_xlabel("time (s)")
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def plot_attention(path: Path, evaluation: Evaluation, settings: ReportSettings | None = None) -> None:
@@ -85,7 +85,7 @@ def plot_attention(path: Path, evaluation: Evaluation, settings: ReportSettings 
     if evaluation.attention is None:
         raise TraceError(f"{evaluation.name}: {evaluation.source} has no attention to draw")
     contact = None if evaluation.log is None else evaluation.log.contact
-    figure = _figure(10.5, 4.2 if contact is None else 5.2)
+    figure = new_figure(10.5, 4.2 if contact is None else 5.2)
     rows = figure.subplots(
         1 if contact is None else 2,
         1,
@@ -100,7 +100,7 @@ def plot_attention(path: Path, evaluation: Evaluation, settings: ReportSettings 
     rows[0].stackplot(time[index], values[index].T, labels=TOKEN_NAMES, colors=TOKEN_COLOURS, lw=0)
     rows[0].set(ylim=(0, 1), xlim=(time[0], time[-1]))
     rows[0].legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=6, frameon=False)
-    _dress(rows[0], "", "attention")
+    dress_axes(rows[0], "", "attention")
     if contact is not None and evaluation.log is not None:
         log_time = seconds(evaluation.log.stamp_ns, origin)
         for leg in range(len(LEG_NAMES)):
@@ -108,19 +108,24 @@ def plot_attention(path: Path, evaluation: Evaluation, settings: ReportSettings 
             rows[1].broken_barh(bars, (leg - 0.35, 0.7), color=TOKEN_COLOURS[2 + leg], lw=0)
         rows[1].set_yticks(range(len(LEG_NAMES)), LEG_NAMES)
         rows[1].invert_yaxis()
-        _dress(rows[1], "", "contact")
+        dress_axes(rows[1], "", "contact")
     rows[-1].set_xlabel("time (s)")
-    _save(figure, path)
+    save_figure(figure, path)
 
 
-def _figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> Figure:
     """A figure without pyplot, whose global state has no place in a library."""
     figure = Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
 
-def _save(figure: Figure, path: Path) -> None:
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write a figure, making its folder where needed.
+
+    Raises:
+        TraceError: the file cannot be written.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, facecolor="white")
@@ -128,7 +133,8 @@ def _save(figure: Figure, path: Path) -> None:
         raise TraceError(f"{path}: cannot be written ({error.strerror})") from error
 
 
-def _dress(axes: Axes, x_label: str, y_label: str) -> None:
+def dress_axes(axes: Axes, x_label: str, y_label: str) -> None:
+    """Labels, and the grid and frame that all pictures share."""
     axes.set(xlabel=x_label, ylabel=y_label)
     axes.grid(color="#dddddd", lw=0.6)
     axes.set_axisbelow(True)
@@ -163,7 +169,7 @@ def _top_view(axes: Axes, evaluation: Evaluation, settings: ReportSettings) -> N
     axes.plot(*p[0, :2], "o", color=ESTIMATE_COLOUR, ms=8, label="start")
     axes.plot(*p[-1, :2], "s", color=ESTIMATE_COLOUR, ms=7, label="end")
     axes.set_aspect("equal", adjustable="datalim")
-    _dress(axes, "x (m)", "y (m)")
+    dress_axes(axes, "x (m)", "y (m)")
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, frameon=False)
 
 
@@ -188,7 +194,7 @@ def _height(axes: Axes, evaluation: Evaluation, settings: ReportSettings) -> Non
     low, high = axes.get_ylim()
     if high - low < 0.1:
         axes.set_ylim((low + high) / 2 - 0.05, (low + high) / 2 + 0.05)
-    _dress(axes, "time (s)", "height (m)")
+    dress_axes(axes, "time (s)", "height (m)")
     if axes.patches:
         axes.legend(handles=axes.patches[:1], loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)
 
@@ -200,7 +206,7 @@ def _growth(axes: Axes, evaluation: Evaluation, settings: ReportSettings) -> Non
         speed = np.linalg.norm(trajectory.velocity[:, :2], axis=1)
         index = thinned(len(trajectory), 4 * settings.max_points)
         axes.plot(seconds(trajectory.stamp_ns[index], origin_ns(evaluation)), speed[index], color=ESTIMATE_COLOUR, lw=1)
-        _dress(axes, "time (s)", "speed (m/s)")
+        dress_axes(axes, "time (s)", "speed (m/s)")
         return
     horizons = list(growth)
     mean = [errors.position.mean() for errors in growth.values()]
@@ -210,5 +216,5 @@ def _growth(axes: Axes, evaluation: Evaluation, settings: ReportSettings) -> Non
     )
     axes.plot(horizons, mean, "o-", color=ESTIMATE_COLOUR, lw=1.6, ms=4, label="mean")
     axes.set(xlim=(0, None), ylim=(0, None))
-    _dress(axes, "horizon (s)", "relative position error (m)")
+    dress_axes(axes, "horizon (s)", "relative position error (m)")
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False)

@@ -38,7 +38,7 @@ class RunnableNode(Protocol):
 
 
 def make_executor() -> Any:
-    """The events executor where this ROS 2 has it: a third of the CPU of the single-threaded one at 2 x 500 Hz."""
+    """The events executor where this ROS 2 has it: far less CPU than the single-threaded one at 2 x 500 Hz."""
     try:
         from rclpy.experimental.events_executor import EventsExecutor
     except ImportError:

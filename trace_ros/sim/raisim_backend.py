@@ -282,8 +282,7 @@ def _load_engine() -> Any:
             f"simulation backend 'raisim' needs raisimpy, which {found}: it is not on PyPI, build it with CMake "
             "(-DRAISIM_PY=ON) from github.com/raisimTech/raisim2Lib and put raisim/linux/lib on LD_LIBRARY_PATH"
         ) from error
-    named = os.environ.get(KEY_VARIABLE)
-    key = Path(named).expanduser() if named else Path.home() / ".raisim" / "activation.raisim"
+    key = licence_file()
     # Asked for here because the engine itself may end the process without a key.
     if not key.is_file():
         raise TraceError(
@@ -292,6 +291,12 @@ def _load_engine() -> Any:
         )
     engine.World.setActivationKey(str(key))
     return engine
+
+
+def licence_file() -> Path:
+    """Where the licence is looked for: the path in `KEY_VARIABLE`, else ``~/.raisim/activation.raisim``."""
+    named = os.environ.get(KEY_VARIABLE)
+    return Path(named).expanduser() if named else Path.home() / ".raisim" / "activation.raisim"
 
 
 def _create_world(engine: Any) -> Any:
