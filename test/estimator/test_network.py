@@ -31,7 +31,6 @@ from trace_ros.estimator.observation import (
     QUERY_CHANNELS,
     ROLL_PITCH,
     WINDOW,
-    leg_channels,
 )
 from trace_ros.estimator.streaming import StreamingTrace, fold, prime, step
 
@@ -72,7 +71,9 @@ def test_impossible_sizes_are_refused(bad):
 def test_channels_are_those_of_the_observation():
     numbered = torch.arange(OBSERVATION_SIZE, dtype=torch.float32)
     assert query_channels(numbered).tolist() == list(QUERY_CHANNELS)
-    assert leg_features(numbered).tolist() == [list(leg_channels(leg)) for leg in range(4)]
+    joints = [[start + 3 * leg + joint for start in (6, 18, 30) for joint in range(3)] for leg in range(4)]
+    assert joints[1] == [9, 10, 11, 21, 22, 23, 33, 34, 35]
+    assert leg_features(numbered).tolist() == joints
 
 
 @settings(deadline=None, max_examples=30)

@@ -1,12 +1,10 @@
 """The layout of the 47 numbers and the ring buffer against a plain list."""
 
 import numpy as np
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from trace_ros.estimator import observation as obs
-from trace_ros.estimator.network import leg_features
 from trace_ros.estimator.observation import ObservationWindow
 
 
@@ -16,12 +14,6 @@ def test_the_slices_tile_the_47_numbers():
     indices = [index for part in slices for index in range(part.start, part.stop)]
     assert indices == list(range(obs.OBSERVATION_SIZE)) == list(range(47))
     assert obs.QUERY_CHANNELS == (0, 1, 2, 3, 4, 5, 42, 43, 44, 45, 46)
-
-
-def test_legs_share_the_36_joint_numbers():
-    legs = leg_features(torch.arange(47))
-    assert sorted(legs.flatten().tolist()) == list(range(6, 42))
-    assert legs[1].tolist() == [9, 10, 11, 21, 22, 23, 33, 34, 35]
 
 
 @given(st.lists(st.integers(1, 100), max_size=5))
