@@ -13,23 +13,33 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
-from xml.etree import ElementTree
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from scipy.spatial.transform import Rotation
 
 from trace_ros.errors import TraceError
 from trace_ros.geometry import skew
 from trace_ros.logs import JOINTS, LEGS
 from trace_ros.resources import config_directory, read_yaml
+from trace_ros.urdf import Urdf, UrdfJoint
 
 FloatArray = NDArray[np.float64]
 LegName = Literal["FL", "FR", "RL", "RR"]
 LEG_NAMES: tuple[LegName, ...] = ("FL", "FR", "RL", "RR")
 Triple = tuple[float, float, float]
 Positive = Annotated[float, Field(gt=0)]
+
+
+def _all_four(value: Triple | dict[LegName, Triple]) -> Triple | dict[LegName, Triple]:
+    if isinstance(value, dict) and (missing := [leg for leg in LEG_NAMES if leg not in value]):
+        raise ValueError(f"legs {', '.join(missing)} are missing (give one triple, or one for each of FL, FR, RL, RR)")
+    return value
+
+
+PerLeg = Annotated[Triple | dict[LegName, Triple], AfterValidator(_all_four)]
+"""(hip, thigh, calf), the same for all legs or for each leg by its name."""
 
 _STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -42,6 +52,12 @@ def describe_validation_error(error: ValidationError) -> str:
     if first["type"] == "extra_forbidden":
         return f"unknown key {key!r}{more}"
     return f"{key}: {first['msg'].removeprefix('Value error, ')}{more}"
+
+
+def every_joint(value: PerLeg) -> FloatArray:
+    """(12,) in package order, of numbers that are one triple for all legs or one for each leg."""
+    triples = [value[leg] if isinstance(value, dict) else value for leg in LEG_NAMES]
+    return np.asarray(triples, dtype=float).reshape(JOINTS)
 
 
 class LegDescription(BaseModel):
@@ -98,7 +114,7 @@ class RobotDescription(BaseModel):
         base_link: link whose motion is estimated.
         legs: the four legs by name.
         foot_radius: m, radius of the spherical foot around the foot link's origin.
-        nominal_joint_position: rad, (hip, thigh, calf) of a standing leg.
+        nominal_joint_position: rad, (hip, thigh, calf) of a standing leg; by leg where the legs differ.
         control: gains and limits of the joint controller.
         imu: mounting of the IMU in the body frame.
         stationary: thresholds of the stationary clamp.
@@ -111,7 +127,7 @@ class RobotDescription(BaseModel):
     base_link: str = "base_link"
     legs: dict[LegName, LegDescription]
     foot_radius: Positive
-    nominal_joint_position: Triple
+    nominal_joint_position: PerLeg
     control: JointControl
     imu: ImuMounting = ImuMounting()
     stationary: StationaryThresholds = StationaryThresholds()
@@ -169,7 +185,7 @@ class RobotDescription(BaseModel):
     @property
     def nominal_joint_positions(self) -> FloatArray:
         """(12,) rad."""
-        return np.tile(np.asarray(self.nominal_joint_position), LEGS)
+        return every_joint(self.nominal_joint_position)
 
     @property
     def torque_limits(self) -> FloatArray:
@@ -182,9 +198,25 @@ class RobotDescription(BaseModel):
         return Rotation.from_euler("xyz", self.imu.rpy)
 
     @cached_property
+    def model(self) -> Urdf:
+        """The URDF's links and joints."""
+        return Urdf.read(self.urdf)
+
+    @property
+    def mass(self) -> float:
+        """kg, of all links in the URDF."""
+        return self.model.mass
+
+    @property
+    def standing_height(self) -> float:
+        """m, of the base link's origin above level ground in the nominal position."""
+        feet = self.kinematics.forward(self.nominal_joint_positions)[0]
+        return self.foot_radius - float(feet[:, 2].min())
+
+    @cached_property
     def kinematics(self) -> LegKinematics:
         """Kinematics of the four legs, read from the URDF."""
-        return LegKinematics.from_urdf(self.urdf, self.base_link, self.joint_names, self.foot_links)
+        return LegKinematics.from_urdf(self.model, self.base_link, self.joint_names, self.foot_links)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -229,39 +261,24 @@ class LegKinematics:
 
     @classmethod
     def from_urdf(
-        cls, urdf: Path, base_link: str, joint_names: Sequence[str], foot_links: Sequence[str]
+        cls, model: Urdf, base_link: str, joint_names: Sequence[str], foot_links: Sequence[str]
     ) -> LegKinematics:
         """Read the four chains from ``base_link`` to each foot link.
 
         Raises:
-            TraceError: the file is unreadable, a name is missing, or a chain holds other moving joints than its three.
+            TraceError: a name is missing, or a chain holds other moving joints than its three.
         """
-        try:
-            root = ElementTree.parse(urdf).getroot()
-        except OSError as error:
-            raise TraceError(f"{urdf}: cannot be read ({error.strerror})") from error
-        except ElementTree.ParseError as error:
-            raise TraceError(f"{urdf}: not valid XML ({error})") from error
-        joints = {str(joint.get("name")): joint for joint in root.findall("joint")}
-        links = {link.get("name") for link in root.findall("link")}
-        if missing := [name for name in joint_names if name not in joints]:
-            raise TraceError(f"{urdf}: joints {', '.join(missing)} are missing; it has {', '.join(sorted(joints))}")
-        if missing := [name for name in (base_link, *foot_links) if name not in links]:
-            raise TraceError(f"{urdf}: links {', '.join(missing)} are missing")
-        parent_joint = {_child(joint, "child", "link"): joint for joint in joints.values()}
+        urdf = model.path
+        if missing := [name for name in joint_names if name not in model.joints]:
+            raise TraceError(
+                f"{urdf}: joints {', '.join(missing)} are missing; it has {', '.join(sorted(model.joints))}"
+            )
+        if missing := [name for name in (base_link, *foot_links) if name not in model.links]:
+            raise TraceError(f"{urdf}: links {', '.join(missing)} are missing; it has {', '.join(sorted(model.links))}")
         slots = {name: index for index, name in enumerate(joint_names)}
         chains = []
         for leg, foot in enumerate(foot_links):
-            chain: list[_ChainLink] = []
-            link = foot
-            while link != base_link:
-                # No chain is longer than all joints together, unless it runs in a circle.
-                if link not in parent_joint or len(chain) > len(joints):
-                    raise TraceError(f"{urdf}: no chain of joints leads from {base_link} to {foot}")
-                joint = parent_joint[link]
-                chain.append(_read_joint(urdf, joint, slots))
-                link = _child(joint, "parent", "link")
-            chain.reverse()
+            chain = [_chain_link(urdf, joint, slots) for joint in model.chain(base_link, foot)]
             moving = [piece.joint for piece in chain if piece.joint is not None]
             if moving != [3 * leg, 3 * leg + 1, 3 * leg + 2]:
                 names = [joint_names[slot] for slot in moving]
@@ -269,8 +286,8 @@ class LegKinematics:
                     f"{urdf}: the chain to {foot} moves by {names}, expected {list(joint_names[3 * leg : 3 * leg + 3])}"
                 )
             chains.append(chain)
-        lower = np.array([_limit(urdf, joints[name], "lower", -np.inf) for name in joint_names])
-        upper = np.array([_limit(urdf, joints[name], "upper", np.inf) for name in joint_names])
+        lower = np.array([model.joints[name].limit(urdf, "lower", -np.inf) for name in joint_names])
+        upper = np.array([model.joints[name].limit(urdf, "upper", np.inf) for name in joint_names])
         return cls(chains, lower, upper)
 
     def forward(self, joint_position: FloatArray) -> FloatArray:
@@ -316,49 +333,13 @@ def _rotation_about(axis: FloatArray, angle: FloatArray) -> FloatArray:
     return np.eye(3) + np.sin(angle)[:, None, None] * hat + (1 - np.cos(angle))[:, None, None] * (hat @ hat)
 
 
-def _child(element: ElementTree.Element, tag: str, attribute: str) -> str:
-    child = element.find(tag)
-    return "" if child is None else str(child.get(attribute, ""))
-
-
-def _read_joint(urdf: Path, joint: ElementTree.Element, slots: dict[str, int]) -> _ChainLink:
-    name = str(joint.get("name"))
-    kind = joint.get("type")
-    origin = joint.find("origin")
-    axis = joint.find("axis")
-    try:
-        xyz = _numbers("0 0 0" if origin is None else origin.get("xyz", "0 0 0"))
-        rpy = _numbers("0 0 0" if origin is None else origin.get("rpy", "0 0 0"))
-        direction = _numbers("1 0 0" if axis is None else axis.get("xyz", "1 0 0"))
-    except ValueError as error:
-        raise TraceError(f"{urdf}: joint {name}: {error}") from error
-    rotation = Rotation.from_euler("xyz", rpy).as_matrix()
-    if kind == "fixed":
-        return _ChainLink(xyz, rotation, direction, None)
-    if kind not in ("revolute", "continuous"):
-        raise TraceError(f"{urdf}: joint {name} is {kind}; legs may hold revolute, continuous and fixed joints")
-    if name not in slots:
-        raise TraceError(f"{urdf}: joint {name} moves a leg but the robot file does not name it")
-    norm = np.linalg.norm(direction)
-    if norm < 1e-9:
-        raise TraceError(f"{urdf}: joint {name} has a zero axis")
-    return _ChainLink(xyz, rotation, direction / norm, slots[name])
-
-
-def _limit(urdf: Path, joint: ElementTree.Element, side: str, absent: float) -> float:
-    limit = joint.find("limit")
-    text = None if limit is None else limit.get(side)
-    try:
-        value = absent if text is None else float(text)
-    except ValueError:
-        value = np.nan
-    if np.isnan(value):
-        raise TraceError(f"{urdf}: joint {joint.get('name')}: its {side} limit is {text!r}, expected a number")
-    return value
-
-
-def _numbers(text: str) -> FloatArray:
-    values = np.array([float(part) for part in text.split()])
-    if values.shape != (3,) or not np.isfinite(values).all():
-        raise ValueError(f"expected three finite numbers, found {text!r}")
-    return values
+def _chain_link(urdf: Path, joint: UrdfJoint, slots: dict[str, int]) -> _ChainLink:
+    if joint.kind == "fixed":
+        return _ChainLink(joint.translation, joint.rotation, joint.axis, None)
+    if joint.kind not in ("revolute", "continuous"):
+        raise TraceError(
+            f"{urdf}: joint {joint.name} is {joint.kind}; legs may hold revolute, continuous and fixed joints"
+        )
+    if joint.name not in slots:
+        raise TraceError(f"{urdf}: joint {joint.name} moves a leg but the robot file does not name it")
+    return _ChainLink(joint.translation, joint.rotation, joint.axis, slots[joint.name])

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
 from trace_ros.errors import TraceError
-from trace_ros.logs import JOINTS, LEGS
-from trace_ros.robot import RobotDescription
+from trace_ros.logs import JOINTS
+from trace_ros.robot import PerLeg, RobotDescription, every_joint
 from trace_ros.sim.ranges import STRICT, load_yaml_model
 
 FloatArray = NDArray[np.float64]
@@ -82,8 +82,8 @@ class PolicyDescription(BaseModel):
         package: installed Python distribution that holds the weights, or None.
         observation: the input, in order.
         joint_order: the 12 joint names in the policy's order.
-        default_joint_position: rad (hip, thigh, calf): targets of a zero action.
-        action_scale: rad per unit of action (hip, thigh, calf).
+        default_joint_position: rad (hip, thigh, calf), by leg where the legs differ: targets of a zero action.
+        action_scale: rad per unit of action (hip, thigh, calf), by leg where the legs differ.
         action_clip: largest absolute action.
         gains: of the joint controllers, or None: the robot file's.
         command_limits: what to ask of it.
@@ -96,8 +96,8 @@ class PolicyDescription(BaseModel):
     package: str | None = None
     observation: tuple[ObservationTerm, ...]
     joint_order: tuple[str, ...]
-    default_joint_position: Triple
-    action_scale: Triple
+    default_joint_position: PerLeg
+    action_scale: PerLeg
     action_clip: Positive = 100.0
     gains: PolicyGains | None = None
     hold_gains: PolicyGains | None = None
@@ -130,9 +130,9 @@ class WalkingPolicy:
         order = list(description.joint_order)
         self._from_package = np.array([robot.joint_names.index(name) for name in order])
         self._to_package = np.argsort(self._from_package)
-        self.default_joint_position = np.tile(np.asarray(description.default_joint_position), LEGS)
+        self.default_joint_position = every_joint(description.default_joint_position)
         """(12,) rad, package order."""
-        self.action_scale = np.tile(np.asarray(description.action_scale), LEGS)
+        self.action_scale = every_joint(description.action_scale)
         """(12,) rad, package order."""
         gains = description.gains or PolicyGains(kp=robot.control.kp, kd=robot.control.kd)
         self.kp, self.kd = gains.kp, gains.kd
