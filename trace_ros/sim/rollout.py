@@ -10,7 +10,7 @@ from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from trace_ros.logs import SensorLog
 from trace_ros.resources import config_directory
@@ -34,8 +34,9 @@ from trace_ros.sim.policy_randomization import (
     draw_variation,
 )
 from trace_ros.sim.ranges import STRICT, load_yaml_model
-from trace_ros.sim.sampling import SamplingConfig, clean_log, sample_steps
-from trace_ros.sim.sensors import SensorConfig, apply_sensor_model
+from trace_ros.sim.recording import record
+from trace_ros.sim.sampling import SamplingConfig
+from trace_ros.sim.sensors import SensorConfig
 from trace_ros.sim.terrain import Terrain
 from trace_ros.sim.terrain_generation import TerrainConfig, TerrainKind, generate_terrain
 from trace_ros.sim.walk import FallConfig, Walk, first_fall, standing_pose
@@ -79,6 +80,11 @@ class SimulationConfig(BaseModel):
     sensors: SensorConfig = SensorConfig()
     contact_labels: ContactLabelConfig = ContactLabelConfig()
     falls: FallConfig = FallConfig()
+
+    @model_validator(mode="after")
+    def _rates_divide(self) -> SimulationConfig:
+        self.sampling.check_rates(self.physics)
+        return self
 
     @classmethod
     def load(cls, path: Path | None = None) -> SimulationConfig:
@@ -245,29 +251,33 @@ def _simulate_batch(
     rate = config.physics.rate_hz
     # The sample that opens the first interval is the last instant of the settling.
     first = round(config.settle * rate) - 1
+    stride = config.sampling.longest_stride(config.physics)
+    shortest = max(config.minimum_duration * rate - stride, stride)
     falls = first_fall(walk.trace, config.falls)
     total = walk.trace.position.shape[1]
     for index, plan in enumerate(plans):
-        end = total if falls[index] == total else int(falls[index]) - int(config.falls.margin * rate)
-        samples = (end - 1 - first) // config.physics.steps_per_sample
-        dropped = samples < config.minimum_duration * config.physics.sample_rate_hz - 1
-        statistics.count(plan.scene.terrain.kind, end != total, dropped)
+        fell = falls[index] < total
+        end = int(falls[index]) - int(config.falls.margin * rate) if fell else total
+        dropped = end - 1 - first < shortest
+        statistics.count(plan.scene.terrain.kind, fell, dropped)
         if dropped:
             continue
-        steps = sample_steps(first, samples, config.physics, config.sampling, plan.rng)
-        clean = clean_log(
+        recording = record(
             walk.trace,
             index,
-            steps,
+            (first, end),
             walk.joint_target[index],
             (policy.kp, policy.kd),
             robot,
             config.physics,
+            config.sampling,
+            config.sensors,
             config.contact_labels,
-            config.sampling.start_ns,
+            plan.rng,
         )
-        info = _describe(plan.scene.terrain, plan) | {"slips": float(slips.onsets[index]), "fell": float(end != total)}
-        yield Rollout(apply_sensor_model(clean, config.sensors, plan.rng), clean, info)
+        info = _describe(plan.scene.terrain, plan)
+        info.update(recording.info, slips=float(slips.onsets[index]), fell=float(fell))
+        yield Rollout(recording.measured, recording.clean, info)
 
 
 def _describe(terrain: Terrain, plan: _Plan) -> dict[str, float | str]:
@@ -283,5 +293,7 @@ def _describe(terrain: Terrain, plan: _Plan) -> dict[str, float | str]:
         "low_pass": plan.variation.low_pass,
         "standing": float(1 - moving.mean()),
         "held": float(plan.hold.mean()),
-        "largest_push": float(np.linalg.norm(plan.pushes, axis=1).max(initial=0.0)),
+        "largest_push": float(np.linalg.norm(plan.pushes[:, :3], axis=1).max(initial=0.0)),
+        "largest_push_torque": float(np.linalg.norm(plan.pushes[:, 3:], axis=1).max(initial=0.0)),
+        "actuator_delay": dynamics.actuator_delay,
     }

@@ -1,4 +1,4 @@
-"""From the physics to what perfect sensors would say: sampling instants, IMU, joints, contacts.
+"""When a robot's sensors are read, and what perfect ones would say then.
 
 The IMU averages over the interval between two samples, as the anti-alias filters of real IMUs do, so that integrating
 the gyroscope gives the change of orientation and integrating the specific force gives the change of velocity.
@@ -6,80 +6,170 @@ the gyroscope gives the change of orientation and integrating the specific force
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 from scipy.spatial.transform import Rotation
 
-from trace_ros.geometry import GRAVITY
-from trace_ros.logs import JOINTS, LEGS, SensorLog, Trajectory
+from trace_ros.errors import TraceError
+from trace_ros.logs import LEGS, SensorLog, Trajectory
 from trace_ros.robot import RobotDescription
 from trace_ros.sim.backend import PhysicsConfig, PhysicsTrace
 from trace_ros.sim.contacts import ContactLabelConfig, contact_labels, contact_normals
+from trace_ros.sim.ranges import STRICT, Range, draw
+from trace_ros.sim.signals import Signals
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+Probability = Annotated[float, Field(ge=0, le=1)]
 
 
 class SamplingConfig(BaseModel):
-    """When the sensors are read.
+    """When the sensors are read. The stamps always tell the true instants.
 
     Attributes:
-        jitter_probability: that a sample comes one physics step early or late. The stamps tell the true instants.
+        rates: Hz -> weight, the rates of which each rollout draws one; each must divide the physics rate. Without any
+            (or with all weights zero) it is ``physics.sample_rate_hz``.
+        jitter_probability: that a sample comes one physics step early or late.
+        lost_probability: that samples get lost after one that arrived; drawn for each rollout, [low, high].
+        lost_burst: how many get lost in a row, [fewest, most].
         start_ns: stamp of the first physics step (ns).
     """
 
-    model_config = {"extra": "forbid", "frozen": True}
-    jitter_probability: Annotated[float, Field(ge=0, le=1)] = 0.1
+    model_config = STRICT
+    rates: dict[Annotated[int, Field(ge=50, le=2000)], Annotated[float, Field(ge=0)]] = {}
+    jitter_probability: Probability = 0.1
+    lost_probability: Range = (0.0, 0.0)
+    lost_burst: tuple[int, int] = (1, 1)
     start_ns: Annotated[int, Field(ge=0)] = 0
 
+    @model_validator(mode="after")
+    def _ranges(self) -> SamplingConfig:
+        low, high = self.lost_probability
+        if low < 0 or high > 1:
+            raise ValueError(f"lost_probability: expected [low, high] within 0 and 1, got {[low, high]}")
+        fewest, most = self.lost_burst
+        if not 1 <= fewest <= most:
+            raise ValueError(f"lost_burst: expected [fewest, most] with 1 <= fewest <= most, got {[fewest, most]}")
+        return self
 
-def sample_steps(
-    first: int, count: int, physics: PhysicsConfig, config: SamplingConfig, rng: np.random.Generator
-) -> IntArray:
-    """Physics steps at which ``count + 1`` samples are taken: a regular grid from ``first`` on, with jitter.
+    def check_rates(self, physics: PhysicsConfig) -> None:
+        """Refuse rates that physics steps do not hit.
 
-    The first only opens the first interval. With fewer than three steps a sample there is no room for jitter.
+        Raises:
+            ValueError: a rate with a weight does not divide the physics rate.
+        """
+        if bad := [rate for rate, weight in self.rates.items() if weight and physics.rate_hz % rate]:
+            raise ValueError(
+                f"sampling.rates: {', '.join(map(str, bad))} Hz does not divide physics.rate_hz {physics.rate_hz}; "
+                "give it weight 0 or take another physics rate"
+            )
+
+    def longest_stride(self, physics: PhysicsConfig) -> int:
+        """Most physics steps between two nominal samples."""
+        return max((physics.rate_hz // rate for rate, w in self.rates.items() if w), default=physics.steps_per_sample)
+
+    def draw_rate(self, physics: PhysicsConfig, rng: np.random.Generator) -> int:
+        """The sample rate of one rollout (Hz)."""
+        weights = np.array(list(self.rates.values()))
+        if not weights.sum():
+            return physics.sample_rate_hz
+        return int(rng.choice(list(self.rates), p=weights / weights.sum()))
+
+
+@dataclass(frozen=True)
+class SampleSchedule:
+    """The instants of one rollout's samples.
+
+    Attributes:
+        rate_hz: nominal.
+        steps: (N + 1,) physics steps; the first only opens the first interval.
+        arrives: (N,) whether the sample at ``steps[1:]`` arrives, or is lost.
     """
-    nominal = first + physics.steps_per_sample * np.arange(count + 1, dtype=np.int64)
-    if physics.steps_per_sample < 3 or not config.jitter_probability:
-        return nominal
-    moved = rng.random(count + 1) < config.jitter_probability
-    # The outermost stay, so that all rollouts cover the same time.
-    moved[[0, -1]] = False
-    return nominal + np.where(moved, rng.choice(np.array([-1, 1]), count + 1), 0)
+
+    rate_hz: int
+    steps: IntArray
+    arrives: NDArray[np.bool_]
+
+
+def draw_schedule(
+    first: int, end: int, physics: PhysicsConfig, config: SamplingConfig, rng: np.random.Generator
+) -> SampleSchedule:
+    """Draw the rate, the jitter and the losses of one rollout.
+
+    The nominal grid begins at ``first``. The first and the last sample have no jitter and are not lost, so that all
+    rollouts cover the same time. With fewer than three physics steps a sample there is no room for jitter.
+
+    Args:
+        first: physics step that opens the first interval.
+        end: the samples lie before this physics step; at least ``longest_stride + 1`` later.
+        physics: rates.
+        config: the distribution.
+        rng: of all draws.
+
+    Raises:
+        TraceError: a rate does not divide the physics rate.
+    """
+    try:
+        config.check_rates(physics)
+    except ValueError as error:
+        raise TraceError(str(error)) from error
+    rate = config.draw_rate(physics, rng)
+    stride = physics.rate_hz // rate
+    count = (end - 1 - first) // stride
+    steps = first + stride * np.arange(count + 1, dtype=np.int64)
+    if stride >= 3 and config.jitter_probability:
+        moved = rng.random(count + 1) < config.jitter_probability
+        moved[[0, -1]] = False
+        steps += np.where(moved, rng.choice(np.array([-1, 1]), count + 1), 0)
+    return SampleSchedule(rate, steps, _arrivals(count, config, rng))
+
+
+def _arrivals(count: int, config: SamplingConfig, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Which of a rollout's samples arrive, (count,)."""
+    arrives = np.ones(count, dtype=np.bool_)
+    probability = draw(rng, config.lost_probability)
+    if not probability:
+        return arrives
+    fewest, most = config.lost_burst
+    burst = rng.integers(fewest, most + 1, count)
+    earliest = 0
+    for start in np.flatnonzero(rng.random(count) < probability):
+        if start >= earliest:
+            end = start + burst[start]
+            arrives[start:end] = False
+            earliest = end + 1  # one arrives before the next burst, or gaps would be longer than configured
+    arrives[[0, -1]] = True
+    return arrives
 
 
 def clean_log(
     trace: PhysicsTrace,
     robot_index: int,
     steps: IntArray,
-    joint_target: FloatArray,
-    gains: tuple[float, float],
+    rate_hz: float,
+    signals: Signals,
     robot: RobotDescription,
     physics: PhysicsConfig,
     labels: ContactLabelConfig,
-    start_ns: int = 0,
 ) -> SensorLog:
     """What perfect sensors of one robot would have said.
 
-    The gyroscope and the specific force (at the IMU's place, in body axes) are means over the physics steps since the
-    previous sample; foot forces likewise; joints and the reference are of the instant itself. The target torque is
-    ``kp (q_des - q) - kd dq`` with the controller's nominal gains, clipped to the robot's torque limits: what a robot's
-    controller would report as its command.
+    The gyroscope and the specific force are means over the time since the previous sample, foot forces likewise; joints
+    and the reference are of the instant itself.
 
     Args:
         trace: the physics.
         robot_index: which robot of the batch.
-        steps: (N + 1,) physics steps of the samples; the first only opens the first interval and must be at least 1.
-        joint_target: (T, 12) rad, targets of each control step.
-        gains: kp (N m/rad) and kd (N m s/rad) of the joint controllers.
-        robot: names, limits, IMU mounting.
+        steps: (N + 1,) physics steps of the samples; the first only opens the first interval.
+        rate_hz: nominal sample rate.
+        signals: of that robot and trace.
+        robot: its name.
         physics: rates.
         labels: thresholds of the contact labels.
-        start_ns: stamp of the trace's beginning (ns).
 
     Returns:
         A log of N samples with reference and contact labels. Body frame: base link.
@@ -87,43 +177,32 @@ def clean_log(
     b = robot_index
     window = slice(int(steps[0]), int(steps[-1]) + 1)
     at = steps[1:]
-    # Row 0 is the state at the first instant; row i is the state i physics steps later.
-    local = steps - steps[0]
-    orientation = trace.orientation[b, window]
-    rotation = Rotation.from_quat(orientation)
-    rate = trace.angular_velocity[b, window]
-    force = _specific_force(trace.velocity[b, window], orientation, rate, rotation, robot, physics)
-
-    q = trace.joint_position[b, at].astype(float)
-    dq = trace.joint_velocity[b, at].astype(float)
-    # Targets of the control step in which the sampled physics step lies.
-    target = joint_target[at // physics.steps_per_control]
-    kp, kd = gains
-    torque = np.clip(kp * (target - q) - kd * dq, -robot.torque_limits, robot.torque_limits)
-
-    world_body = rotation[local[1:]]
-    to_body = world_body.inv().as_matrix()
-    foot_force = _interval_mean(trace.foot_force[b, window].reshape(-1, 3 * LEGS).astype(float), local)
+    rotation = Rotation.from_quat(trace.orientation[b, at])
+    to_body = rotation.inv().as_matrix()
+    foot_force = _interval_mean(trace.foot_force[b, window].reshape(-1, 3 * LEGS).astype(float), steps - steps[0])
     foot_force = np.einsum("nij,nlj->nli", to_body, foot_force.reshape(-1, LEGS, 3))
-    contact = contact_labels(np.linalg.norm(foot_force, axis=-1), labels, 1.0 / physics.sample_rate_hz)
+    contact = contact_labels(np.linalg.norm(foot_force, axis=-1), labels, 1.0 / rate_hz)
     normal = np.einsum("nij,nlj->nli", to_body, trace.foot_normal[b, at].astype(float))
 
     # The state after step i is that of the instant (i + 1) steps after the start.
-    stamps = start_ns + np.rint((at + 1) * (1e9 / physics.rate_hz)).astype(np.int64)
+    time = (steps + 1) / physics.rate_hz
+    stamps = signals.epoch_ns + np.rint(time[1:] * 1e9).astype(np.int64)
+    gyro, force = signals.imu(time[:-1], time[1:])
+    joints = signals.joints(time[1:])
     reference = Trajectory(
         stamps,
         trace.position[b, at],
-        orientation[local[1:]],
+        trace.orientation[b, at],
         np.einsum("nij,nj->ni", to_body, trace.velocity[b, at]),
-        rate[local[1:]],
+        trace.angular_velocity[b, at],
     )
     return SensorLog(
         stamps,
-        _interval_mean(rate, local),
-        _interval_mean(force, local),
-        q.reshape(-1, JOINTS),
-        dq.reshape(-1, JOINTS),
-        torque,
+        gyro,
+        force,
+        joints.position,
+        joints.velocity,
+        joints.torque,
         torque_source="pd_target",
         robot=robot.name,
         reference=reference,
@@ -131,30 +210,6 @@ def clean_log(
         contact_normal=contact_normals(normal, contact),
         foot_force=foot_force,
     )
-
-
-def _specific_force(
-    velocity: FloatArray,
-    orientation: FloatArray,
-    rate: FloatArray,
-    rotation: Rotation,
-    robot: RobotDescription,
-    physics: PhysicsConfig,
-) -> FloatArray:
-    """Specific force at the IMU during each physics step, body axes: (S, 3) m/s^2; the first row is not defined (zero).
-
-    Taken from the increments of the IMU's velocity, not from an engine's accelerometer: implicit integrators move the
-    body by other accelerations than those they report, and an estimator would see the difference as a bias.
-    """
-    at_imu = velocity + rotation.apply(np.cross(rate, robot.imu.position))
-    acceleration = np.diff(at_imu, axis=0) * physics.rate_hz
-    acceleration[:, 2] += GRAVITY
-    # Half-way orientation of each step; neighbouring quaternions are on the same side for any step of a simulation.
-    sign = np.sign(np.sum(orientation[1:] * orientation[:-1], axis=1, keepdims=True))
-    middle = Rotation.from_quat(orientation[1:] + np.where(sign < 0, -1.0, 1.0) * orientation[:-1])
-    result = np.zeros_like(velocity)
-    result[1:] = middle.inv().apply(acceleration)
-    return result
 
 
 def _interval_mean(values: FloatArray, at: IntArray) -> FloatArray:
