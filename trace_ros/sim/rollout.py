@@ -36,6 +36,7 @@ from trace_ros.sim.policy_randomization import (
 from trace_ros.sim.ranges import STRICT, load_yaml_model
 from trace_ros.sim.recording import record
 from trace_ros.sim.sampling import SamplingConfig
+from trace_ros.sim.scaling import RobotSize, fit_to_robot
 from trace_ros.sim.sensors import SensorConfig
 from trace_ros.sim.terrain import Terrain
 from trace_ros.sim.terrain_generation import TerrainConfig, TerrainKind, generate_terrain
@@ -63,6 +64,8 @@ class SimulationConfig(BaseModel):
         settle: s, simulated before the recording begins.
         minimum_duration: s; what is left of a rollout after a fall is dropped when it is shorter.
         batch: robots that are simulated at once (about 3 MB each at 2 kHz).
+        sized_for: robot that forces, masses, torques and the ground's heights were chosen for; they are scaled to the
+            one that is simulated (`trace_ros.sim.scaling`). None: taken as they are, whatever the robot.
         physics, sampling, terrain, commands, randomization, policy, sensors, contact_labels, falls: see there.
     """
 
@@ -71,6 +74,7 @@ class SimulationConfig(BaseModel):
     settle: Annotated[float, Field(ge=0.1)] = 1.0
     minimum_duration: Annotated[float, Field(gt=0)] = 1.0
     batch: Annotated[int, Field(ge=1)] = 64
+    sized_for: RobotSize | None = None
     physics: PhysicsConfig = PhysicsConfig()
     sampling: SamplingConfig = SamplingConfig()
     terrain: TerrainConfig = TerrainConfig()
@@ -179,6 +183,7 @@ def simulate_rollouts(
         TraceError: no policy for this robot, an unknown or missing engine, or a model that it cannot load.
     """
     policy = WalkingPolicy.load(robot)
+    config = fit_to_robot(config, robot)
     statistics = RolloutStatistics() if statistics is None else statistics
     # The first draw of each rollout's own generator is its kind of ground; grouped by it, a batch has one structure.
     generators = [np.random.default_rng([seed, index]) for index in range(count)]
