@@ -51,7 +51,3 @@ def _fail(text: str) -> NoReturn:
     line = " ".join(text.splitlines())
     errors.print(f"error: {line}", highlight=False, soft_wrap=True)
     sys.exit(2)
-
-
-if __name__ == "__main__":
-    main()

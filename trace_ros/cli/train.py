@@ -27,12 +27,18 @@ def train(
     seed: Annotated[int | None, typer.Option(help="Of everything random [0].", min=0)] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --output.")] = False,
     threads: Annotated[int, typer.Option(min=1, help="Threads for gradients; simulation has its own process.")] = 1,
+    device: Annotated[
+        str, typer.Option(help="Where gradients are computed: cpu, or cuda (one GPU a process).")
+    ] = "cpu",
     benchmark: Annotated[
         bool, typer.Option("--benchmark", help="Only measure how fast this machine trains and simulates.")
     ] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write the result here.")] = None,
 ) -> None:
-    """Train the estimator on simulated walks of a robot. Ctrl-C saves; --resume goes on."""
+    """Train the estimator on simulated walks of a robot. Ctrl-C saves; --resume goes on.
+
+    Over several processes or machines: torchrun --nproc-per-node N -m trace_ros.cli train ...
+    """
     check_output(output, folder=True)
     check_output(json_file)
     description = RobotDescription.load(robot)
@@ -44,9 +50,13 @@ def train(
         return
     if output is None:
         raise TraceError("trace train: --output FOLDER is missing (where the run is kept)")
-    if resume:
-        run = training.resumed(output, description, config, hours, steps, seed)
-    else:
-        run = training.started(output, description, config or _DEFAULT_CONFIG, hours, steps, seed or 0)
-    if not training.train_to_the_end(run, output, threads, json_file):
+    if device not in ("cpu", "cuda"):
+        raise TraceError(f"trace train: --device {device}: expected cpu or cuda")
+    with training.joined("cuda" if device == "cuda" else "cpu") as ranks:
+        if resume:
+            run = training.resumed(output, description, config, hours, steps, seed, ranks)
+        else:
+            run = training.started(output, description, config or _DEFAULT_CONFIG, hours, steps, seed or 0, ranks)
+        finished = training.train_to_the_end(run, output, threads, json_file)
+    if not finished:
         raise typer.Exit(130)

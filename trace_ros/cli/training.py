@@ -18,15 +18,18 @@ from trace_ros.errors import TraceError
 from trace_ros.robot import RobotDescription, describe_validation_error
 from trace_ros.sim.rollout import SimulationConfig
 from trace_ros.training.config import TrainingConfig
-from trace_ros.training.monitor import ConsoleMonitor
+from trace_ros.training.distributed import Ranks, joined
+from trace_ros.training.monitor import ConsoleMonitor, SilentMonitor
 from trace_ros.training.pretrain import Budget, Pretraining, RunDescription, measure_training_rate
 from trace_ros.training.replay import simulate_chunk
 from trace_ros.training.simulation import SimulationSource
 from trace_ros.training.state import load_state
 
+__all__ = ["benchmark", "joined", "resumed", "started", "train_to_the_end"]
+
 
 def started(
-    output: Path, robot: RobotDescription, config: str, hours: float | None, steps: int | None, seed: int
+    output: Path, robot: RobotDescription, config: str, hours: float | None, steps: int | None, seed: int, ranks: Ranks
 ) -> Pretraining:
     """A new run in a folder; an hour long unless told otherwise."""
     training = TrainingConfig.load(config)
@@ -34,19 +37,22 @@ def started(
     budget = _budget(hours if (hours, steps) != (None, None) else 1.0, steps)
     command = shlex.join(["trace", *sys.argv[1:]])
     plan = RunDescription(robot, training, simulation.model_dump(mode="json"), seed, budget, command)
-    return Pretraining.start(plan, SimulationSource(simulation), output)
+    return Pretraining.start(plan, SimulationSource(simulation), output, ranks)
 
 
 def train_to_the_end(run: Pretraining, output: Path, threads: int, json_file: Path | None) -> bool:
     """Train until the budget is used up or somebody stops it; returns whether it came to its end."""
     torch.set_num_threads(threads)
+    stopped = _StopOnSignal()
+    if not run.ranks.leads:
+        with stopped:
+            return run.run(SilentMonitor(), stopped)
     budget = run.description.budget
     length = f"{budget.hours:g} h" if budget.hours is not None else f"{budget.steps} steps"
     say(
-        f"training {run.description.robot.name} in {output} for {length}, {run.progress:.0%} done; "
-        f"tensorboard --logdir {output}"
+        f"training {run.description.robot.name} in {output} for {length}, {run.progress:.0%} done"
+        f"{'' if run.ranks.alone else f', {run.ranks.world} ranks'}; tensorboard --logdir {output}"
     )
-    stopped = _StopOnSignal()
     with stopped, ConsoleMonitor(output / "tensorboard") as monitor:
         finished = run.run(monitor, stopped)
     _summarise(run, finished, json_file)
@@ -61,13 +67,19 @@ def train_to_the_end(run: Pretraining, output: Path, threads: int, json_file: Pa
 
 
 def resumed(
-    output: Path, robot: RobotDescription, config: str | None, hours: float | None, steps: int | None, seed: int | None
+    output: Path,
+    robot: RobotDescription,
+    config: str | None,
+    hours: float | None,
+    steps: int | None,
+    seed: int | None,
+    ranks: Ranks,
 ) -> Pretraining:
-    """The run in a folder, with its own settings but for a new budget."""
+    """The run in a folder (of rank 0), with its own settings but for a new budget."""
     if config is not None or seed is not None:
         raise TraceError("trace train --resume keeps the run's --config and --seed; leave them out")
     path = output / "checkpoint.pt"
-    state = load_state(path)
+    state = ranks.first(lambda: load_state(path))
     training = TrainingConfig.parse(state["config"], str(path))
     try:
         simulation = SimulationConfig.model_validate(state["simulation"])
@@ -75,7 +87,7 @@ def resumed(
         raise TraceError(f"{path}: simulation config of another version: {describe_validation_error(error)}") from error
     budget = Budget(**state["budget"]) if (hours, steps) == (None, None) else _budget(hours, steps)
     plan = RunDescription(robot, training, state["simulation"], int(state["seed"]), budget, state["command"])
-    return Pretraining.resume(plan, SimulationSource(simulation), output)
+    return Pretraining.resume(plan, SimulationSource(simulation), output, ranks)
 
 
 def _budget(hours: float | None, steps: int | None) -> Budget:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Callable
@@ -21,7 +22,15 @@ from trace_ros.estimator.network import TraceNetwork
 from trace_ros.robot import RobotDescription
 from trace_ros.training.closed_loop import closed_loop, closed_loop_metrics
 from trace_ros.training.config import TrainingConfig
-from trace_ros.training.dataset import PREFIX, ROW_SIZE, make_segment, measure_normalisation
+from trace_ros.training.dataset import (
+    PREFIX,
+    ROW_SIZE,
+    Normalisation,
+    make_segment,
+    measure_intervals,
+    measure_normalisation,
+)
+from trace_ros.training.distributed import ALONE, Ranks
 from trace_ros.training.lanes import LaneBatch, Lanes
 from trace_ros.training.losses import LossTerms, total_loss
 from trace_ros.training.monitor import Monitor
@@ -77,27 +86,40 @@ class RunDescription:
 class Pretraining:
     """A training run in a folder: ``checkpoint.pt``, ``validation.npy``, ``replay/``.
 
-    Make one with `start` or `resume`, then call `run`.
+    Make one with `start` or `resume`, then call `run`. With several ranks all of them do so; each has a replay and
+    lanes of its own.
     """
 
-    def __init__(self, description: RunDescription, source: RolloutSource, output: Path) -> None:
+    def __init__(self, description: RunDescription, source: RolloutSource, output: Path, ranks: Ranks = ALONE) -> None:
         config = description.config
         torch.manual_seed(description.seed)
         self.description = description
         self.output = output
+        self.ranks = ranks
         self.step = 0
         self.samples = 0
         self.elapsed_s = 0.0
         self.rate_hz = 0.0
+        self.interval_s: tuple[float, float] | None = None
         self.validations: list[dict[str, float]] = []
-        self.network = TraceNetwork(config.network)
-        self.replay = Replay(output / "replay", config.replay)
-        self.lanes = Lanes(config, self.replay, description.seed)
+        self.network = TraceNetwork(config.network).to(ranks.device)
+        self.replay = Replay(ranks.folder(output) / "replay", config.replay)
+        self.lanes = Lanes(config, self.replay, ranks.seed(description.seed))
         self._source = source
         self._averaged: AveragedModel | None = None
         self._parameters = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
         self._optimiser = torch.optim.Adam(self._parameters, lr=config.optimiser.learning_rate, fused=True)
         self._normalised = False
+        self._with_network = ALONE.synchronised(self.network)
+        ranks.agree(
+            {
+                "robot": description.robot.fingerprint,
+                "config": config.model_dump(mode="json", exclude={"simulation"}),
+                "simulation": description.simulation,
+                "seed": description.seed,
+                "budget": description.budget.model_dump(),
+            }
+        )
 
     @property
     def checkpoint_path(self) -> Path:
@@ -105,29 +127,34 @@ class Pretraining:
         return self.output / "checkpoint.pt"
 
     @classmethod
-    def start(cls, description: RunDescription, source: RolloutSource, output: Path) -> Pretraining:
+    def start(
+        cls, description: RunDescription, source: RolloutSource, output: Path, ranks: Ranks = ALONE
+    ) -> Pretraining:
         """A new run in an empty or new folder.
 
         Raises:
-            TraceError: the folder already holds a run.
+            TraceError: the folder already holds a run, or ranks were started with different settings.
         """
-        run = cls(description, source, output)
-        if run.checkpoint_path.exists():
+        run = cls(description, source, output, ranks)
+        if ranks.first(run.checkpoint_path.exists):
             raise TraceError(f"{output}: already holds a training run; add --resume to go on, or change --output")
         # Data of a run that was killed before its first checkpoint may come from other settings.
-        for stale in (*run.replay.directory.glob("chunk_*"), output / "validation.npy"):
-            stale.unlink(missing_ok=True)
+        run._forget_rollouts()
+        if ranks.leads:
+            (output / "validation.npy").unlink(missing_ok=True)
         return run
 
     @classmethod
-    def resume(cls, description: RunDescription, source: RolloutSource, output: Path) -> Pretraining:
-        """Go on with the run in a folder.
+    def resume(
+        cls, description: RunDescription, source: RolloutSource, output: Path, ranks: Ranks = ALONE
+    ) -> Pretraining:
+        """Go on with the run in a folder, which only rank 0 needs to have. A rank that it knows nothing of starts anew.
 
         Raises:
-            TraceError: there is none, or it was another robot's.
+            TraceError: there is none, it was another robot's, or ranks were started with different settings.
         """
-        run = cls(description, source, output)
-        state = load_state(run.checkpoint_path)
+        run = cls(description, source, output, ranks)
+        state = ranks.first(lambda: load_state(run.checkpoint_path))
         if state["robot_fingerprint"] != description.robot.fingerprint:
             raise TraceError(
                 f"{run.checkpoint_path}: trains {state['robot']} ({state['robot_fingerprint']}), "
@@ -157,35 +184,35 @@ class Pretraining:
         Raises:
             TraceError: simulation failed, training diverged, or a file cannot be written.
         """
-        config, description = self.config, self.description
-        begun = time.monotonic() - self.elapsed_s
-        worker = SimulationWorker(
-            self._source, description.robot, description.seed, self.replay, config.replay.chunk, config.rows
-        )
+        config, description, ranks = self.config, self.description, self.ranks
+        begun = ranks.clock() - self.elapsed_s
+        seed = ranks.seed(description.seed)
+        worker = SimulationWorker(self._source, description.robot, seed, self.replay, config.replay.chunk, config.rows)
         with worker:
             worker.want(max(self.replay.minimum_chunks - 1, self.replay.wanted(self.lanes.rollouts_drawn)) + 1)
-            held_out = self._held_out_rollouts(monitor)
+            held_out = self._held_out_rollouts(monitor) if ranks.leads else torch.empty(0)
             if not self._wait_for_rollouts(worker, monitor, stop):
                 return False
             if not self._normalised:
                 self._normalise()
-            self.elapsed_s = time.monotonic() - begun
-            saved = validated = time.monotonic()
-            while self.progress < 1 and not stop():
+            self._with_network = ranks.synchronised(self.network)
+            saved = validated = ranks.clock()
+            self.elapsed_s = saved - begun
+            while self.progress < 1 and not ranks.any(stop()):
                 wanted = self.replay.wanted(self.lanes.rollouts_drawn)
                 worker.want(wanted + 1)
                 newest = self._newest_chunk(worker, wanted)
                 terms = self._gradient_step(self.lanes.next(newest))
-                self.elapsed_s = time.monotonic() - begun
+                now = ranks.clock()
+                self.elapsed_s = now - begun
                 monitor.step(self.step, self.samples, self.progress, terms)
-                now = time.monotonic()
                 if now - validated >= config.validation.interval:
                     self._validate(held_out, monitor)
-                    validated = time.monotonic()
+                    validated = ranks.clock()
                 if now - saved >= config.checkpoint_interval:
                     worker.check()
                     self.save()
-                    saved = time.monotonic()
+                    saved = ranks.clock()
             if self.step and self.progress >= 1:
                 self._validate(held_out, monitor)
             self.save()
@@ -220,11 +247,11 @@ class Pretraining:
     def _wait_for_rollouts(self, worker: SimulationWorker, monitor: Monitor, stop: Callable[[], bool]) -> bool:
         """Wait until there is enough to start with. False when told to stop before."""
         need, chunk = self.replay.minimum_chunks, self.config.replay.chunk
-        while (have := self.replay.newest() + 1) < need:
+        while self.ranks.any((have := self.replay.newest() + 1) < need):
             worker.check()
             monitor.waiting(have * chunk, need * chunk)
             time.sleep(_POLL_S)
-            if stop():
+            if self.ranks.any(stop()):
                 return False
         return True
 
@@ -238,14 +265,19 @@ class Pretraining:
         return wanted
 
     def _normalise(self) -> None:
+        normalisation, self.rate_hz, self.interval_s = self.ranks.first(self._measure)
+        self.network.set_normalisation(*normalisation)
+        self._start_average()
+        self._normalised = True
+
+    def _measure(self) -> tuple[Normalisation, float, tuple[float, float]]:
+        """Normalisation, sampling rate (Hz) and range of intervals (s) of the rollouts that there are."""
         chunks = [torch.from_numpy(self.replay.chunk(k).copy()) for k in range(self.replay.minimum_chunks)]
         rollouts = torch.cat(chunks)
         correction = self.config.tilt_correction_rate * self.config.feedback.tilt_spread
-        self.network.set_normalisation(*measure_normalisation(rollouts, self.config.network, correction))
         dt = rollouts[..., obs.DT]
-        self.rate_hz = float(1 / dt[dt > 0].median())
-        self._start_average()
-        self._normalised = True
+        rate_hz = float(1 / dt[dt > 0].median())
+        return measure_normalisation(rollouts, self.config.network, correction), rate_hz, measure_intervals(rollouts)
 
     def _start_average(self) -> None:
         """The average starts from the weights and the normalisation as they are, hence only once both are known."""
@@ -263,17 +295,21 @@ class Pretraining:
         return config.learning_rate * warm * (config.final_fraction + (1 - config.final_fraction) * cosine)
 
     def _gradient_step(self, batch: LaneBatch) -> dict[str, float]:
-        config = self.config
+        config, ranks = self.config, self.ranks
+        batch = ranks.to_device(batch)
         rate = self.learning_rate()
         for group in self._optimiser.param_groups:
             group["lr"] = rate
         self._optimiser.zero_grad(set_to_none=True)
-        output = self.network.sequence(batch.segment.observations, batch.hidden, config.bfloat16)
+        output = self._with_network(
+            lambda network: network.sequence(batch.segment.observations, batch.hidden, config.bfloat16)
+        )
         terms = total_loss(output.motion, output.attention, batch.segment.targets, config.loss)
-        terms.total.backward()
+        share = ranks.share(int(batch.segment.targets.valid.sum()))
+        ranks.backward(terms.total, share)
         largest = config.optimiser.gradient_clip or math.inf
         norm = torch.nn.utils.clip_grad_norm_(self._parameters, largest, foreach=True)
-        values = torch.stack([*(term.detach() for term in terms), norm]).tolist()
+        values = ranks.mean(torch.stack([*(term.detach() for term in terms), norm]), share).tolist()
         if not all(map(math.isfinite, values)):
             raise TraceError(
                 f"training diverged at step {self.step} (loss {values[0]}): lower learning_rate, then --resume "
@@ -284,18 +320,26 @@ class Pretraining:
             self._averaged.update_parameters(self.network)
         self.lanes.advance(output.hidden)
         self.step += 1
-        self.samples += int(batch.segment.targets.valid.sum())
+        self.samples += share.total
         named = dict(zip((*LossTerms._fields, "gradient_norm"), values, strict=True))
         return {**named, "learning_rate": rate}
 
     def _validate(self, rollouts: Tensor, monitor: Monitor) -> None:
-        figures = evaluate_network(self.evaluated_network(), rollouts, self.config)
+        if not self.ranks.leads:
+            return
+        network = self.evaluated_network()
+        if self.ranks.device.type != "cpu":
+            network = copy.deepcopy(network).cpu()
+        figures = evaluate_network(network, rollouts, self.config)
         self.validations.append({"step": self.step, "samples": self.samples, "elapsed_s": self.elapsed_s, **figures})
         monitor.validated(self.step, figures)
 
     def save(self) -> None:
-        """Write the checkpoint."""
+        """Write the checkpoint: one file of rank 0 that also holds where the other ranks' lanes are."""
         if not self._normalised:
+            return
+        lanes = self.ranks.gather(self.lanes.state())
+        if not self.ranks.leads:
             return
         description = self.description
         averaged = self._averaged
@@ -305,6 +349,7 @@ class Pretraining:
                 "robot": description.robot.name,
                 "robot_fingerprint": description.robot.fingerprint,
                 "rate_hz": self.rate_hz,
+                "interval_s": self.interval_s,
                 "seed": description.seed,
                 "config": description.config.model_dump(mode="json", exclude={"simulation"}),
                 "simulation": description.simulation,
@@ -313,7 +358,8 @@ class Pretraining:
                 "network": self.network.state_dict(),
                 "averaged": None if averaged is None else averaged.state_dict(),
                 "optimiser": self._optimiser.state_dict(),
-                "lanes": self.lanes.state(),
+                "lanes": lanes[0],
+                "lanes_of_other_ranks": lanes[1:],
                 "torch_generator": torch.get_rng_state(),
                 "step": self.step,
                 "samples": self.samples,
@@ -327,13 +373,28 @@ class Pretraining:
         self._start_average()
         if self._averaged is not None and state["averaged"] is not None:
             self._averaged.load_state_dict(state["averaged"])
-        self._optimiser.load_state_dict(state["optimiser"])
-        self.lanes.restore(state["lanes"])
+        try:
+            self._optimiser.load_state_dict(state["optimiser"])
+        except ValueError as error:
+            raise TraceError(
+                f"{self.checkpoint_path}: its optimiser has other parameters than this version's network: it can be "
+                "exported, but not resumed"
+            ) from error
+        lanes = [state["lanes"], *state.get("lanes_of_other_ranks", [])]
+        if self.ranks.rank < len(lanes):
+            self.lanes.restore(lanes[self.ranks.rank])
+        else:
+            self._forget_rollouts()
         torch.set_rng_state(state["torch_generator"])
         self.step, self.samples = int(state["step"]), int(state["samples"])
         self.elapsed_s, self.rate_hz = float(state["elapsed_s"]), float(state["rate_hz"])
+        self.interval_s = state.get("interval_s")  # a run from before it was measured has none
         self.validations = list(state["validation"])
         self._normalised = True
+
+    def _forget_rollouts(self) -> None:
+        for stale in self.replay.directory.glob("chunk_*"):
+            stale.unlink(missing_ok=True)
 
 
 def _moving_average(decay: float) -> Callable[[tuple[Tensor, ...] | list[Tensor], Any, Tensor | int], None]:

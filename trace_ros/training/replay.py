@@ -151,7 +151,9 @@ def _work(
     failure: multiprocessing.Queue[str],
 ) -> None:
     """Body of the simulation process: stay one chunk ahead of what is wanted, until the parent is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    # Ctrl-C and a launcher's SIGTERM to the whole group are the parent's to handle: it may still need rollouts.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     os.nice(10)  # when cores are short, gradients come first
     torch.set_num_threads(1)
     parent = os.getppid()
@@ -187,7 +189,7 @@ class SimulationWorker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.terminate()
+        self._process.kill()
         self._process.join()
 
     def want(self, chunk: int) -> None:

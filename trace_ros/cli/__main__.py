@@ -1,0 +1,5 @@
+"""``python -m trace_ros.cli``, and ``torchrun ... -m trace_ros.cli``: the ``trace`` command."""
+
+from trace_ros.cli import main
+
+main()
