@@ -7,14 +7,16 @@ import shutil
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
+from pydantic import ValidationError
 
 from trace_ros.errors import TraceError
 from trace_ros.estimator import checkpoint
 from trace_ros.estimator.checkpoint import ModelCard, export_model, load_model
-from trace_ros.estimator.network import NetworkConfig, TraceNetwork
+from trace_ros.estimator.network import ABSENT_TORQUE, NetworkConfig, TraceNetwork
 from trace_ros.estimator.observation import OBSERVATION_SIZE, WINDOW
 from trace_ros.estimator.streaming import StreamingTrace
 from trace_ros.robot import RobotDescription
@@ -71,6 +73,27 @@ def test_a_loaded_model_can_be_trained_on(model, network):
     assert again.config == network.config
     for name, value in network.state_dict().items():
         torch.testing.assert_close(again.state_dict()[name], value, atol=0, rtol=0)
+
+
+def test_an_absent_torque_is_told_as_nan_but_to_older_models_as_their_mean(model, network, tmp_path):
+    assert np.isnan(load_model(model).absent_torque).all()
+    older = tmp_path / "trace.pt"
+    weights = {name: value for name, value in network.state_dict().items() if name != ABSENT_TORQUE}
+    replace_weights(model, older, weights)
+    loaded = load_model(older)
+    np.testing.assert_array_equal(loaded.absent_torque, network.observation_mean[30:42].numpy())
+    assert (loaded.network().absent_torque == 0).all()
+
+
+def test_trained_intervals(card):
+    assert card.interval_s is None
+    assert card.trained_intervals_s == (0.5 / 500.0, 1.5 / 500.0)
+    several = card.model_copy(update={"interval_s": (0.001, 0.006)})
+    assert several.trained_intervals_s == (0.001, 0.006)
+    assert ModelCard.model_validate_json(several.model_dump_json()) == several
+    for bad in ((0.006, 0.001), (0.0, 0.002), (0.001, float("inf"))):
+        with pytest.raises(ValidationError, match="interval_s"):
+            ModelCard.model_validate({**card.model_dump(), "interval_s": bad})
 
 
 def test_the_card_stands_beside_the_model(model, card):

@@ -10,6 +10,7 @@ from scipy.spatial.transform import Rotation
 from trace_ros.errors import TraceError
 from trace_ros.estimator import observation as obs
 from trace_ros.estimator.checkpoint import ModelCard, export_model, load_model
+from trace_ros.estimator.differentiation import differentiate
 from trace_ros.estimator.estimator import TraceEstimator, initial_tilt
 from trace_ros.estimator.network import TraceNetwork
 from trace_ros.estimator.run import run_estimator
@@ -31,6 +32,7 @@ def network() -> TraceNetwork:
     network = TraceNetwork()
     with torch.no_grad():
         network.head[-1].weight.mul_(30)  # an untrained head would hardly move anything
+        network.absent_torque.copy_(torch.tensor([0.5, -0.3, 0.8]))
     return network.eval()
 
 
@@ -287,9 +289,48 @@ def test_a_joint_velocity_that_is_missing_once_is_not_made_of_old_positions(esti
     np.testing.assert_array_equal(estimator._window.view()[-1, obs.JOINT_VELOCITY], 0.0)
 
 
-def test_without_torque_it_still_runs(estimator):
-    log = replace(moving_log(100), joint_torque=None, torque_source="none")
-    assert np.isfinite(run_estimator(estimator, log).trajectory.position).all()
+def test_a_differentiated_velocity_is_the_one_that_training_sees(estimator):
+    """Over uneven stamps and a gap."""
+    log = replace(moving_log(200), joint_velocity=None)
+    stamps = log.stamp_ns.copy()
+    stamps[150:] += 500_000_000
+    log = replace(log, stamp_ns=stamps)
+    seen = []
+    estimator.reset()
+    for sample in log:
+        estimator.step(sample)
+        seen.append(estimator._window.view()[-1, obs.JOINT_VELOCITY].copy())
+    expected = differentiate(log.stamp_ns, log.joint_position).astype(np.float32)
+    np.testing.assert_array_equal(seen, expected)
+    assert (expected[150] == 0).all() and (expected[151] != 0).all()
+
+
+def test_an_absent_torque_is_the_constant_that_the_network_learned(estimator, network):
+    log = moving_log(100)
+    absent = run_estimator(estimator, replace(log, joint_torque=None, torque_source="none"))
+    constant = network.absent_values()[obs.JOINT_TORQUE].detach().double().numpy()
+    told = run_estimator(estimator, replace(log, joint_torque=np.tile(constant, (100, 1))))
+    np.testing.assert_array_equal(absent.trajectory.position, told.trajectory.position)
+    np.testing.assert_array_equal(absent.attention, told.attention)
+    assert not np.array_equal(absent.attention, run_estimator(estimator, log).attention)
+
+
+def test_a_model_that_knows_several_rates_is_told_the_true_interval(estimator, network, robot, tmp_path):
+    card = estimator.model.card.model_copy(update={"interval_s": (0.0015, 0.0055)})
+    export_model(network, card, tmp_path / "trace.pt")
+    several = TraceEstimator(load_model(tmp_path / "trace.pt"), robot)
+    for interval_ns, known, also_to_the_other in (
+        (2_000_000, True, True),
+        (2_500_000, True, True),
+        (5_000_000, True, False),
+        (1_200_000, False, True),
+        (6_000_000, False, False),
+    ):
+        stamps = np.arange(60, dtype=np.int64) * interval_ns
+        for made, told in ((several, known), (estimator, also_to_the_other)):
+            run_estimator(made, replace(moving_log(60), stamp_ns=stamps))
+            expected = np.float32(interval_ns * 1e-9 if told else 0.002)
+            np.testing.assert_allclose(made._window.view()[-1, obs.DT], expected, rtol=1e-6)
 
 
 def test_stamps_must_increase(estimator):

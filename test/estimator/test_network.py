@@ -12,6 +12,7 @@ from scipy.spatial.transform import Rotation
 from torch import nn
 
 from trace_ros.estimator.network import (
+    ABSENT_TORQUE,
     DISPLACEMENT,
     ROTATION,
     VELOCITY,
@@ -27,6 +28,8 @@ from trace_ros.estimator.observation import (
     ACCEL,
     DT,
     GYRO,
+    JOINT_TORQUE,
+    JOINT_VELOCITY,
     OBSERVATION_SIZE,
     QUERY_CHANNELS,
     ROLL_PITCH,
@@ -45,17 +48,25 @@ def network(seed: int = 0, **changes: object) -> TraceNetwork:
         0.5 + torch.rand(OBSERVATION_SIZE, generator=generator),
         0.5 + torch.rand(9, generator=generator),
     )
+    with torch.no_grad():
+        made.absent_torque.normal_(generator=generator)
     return made.eval()
 
 
-def observations(batch: int, samples: int, seed: int = 1) -> torch.Tensor:
-    drawn = torch.randn(batch, samples, OBSERVATION_SIZE, generator=torch.Generator().manual_seed(seed))
+def observations(batch: int, samples: int, seed: int = 1, absent: float = 0.0) -> torch.Tensor:
+    """Random ones, with that share of the torques absent."""
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.randn(batch, samples, OBSERVATION_SIZE, generator=generator)
     drawn[..., DT] = 0.002 * (1 + 0.2 * drawn[..., DT])
+    torque = drawn[..., JOINT_TORQUE]
+    torque[torch.rand(torque.shape, generator=generator) < absent] = torch.nan
     return drawn
 
 
 def test_has_the_stated_number_of_parameters():
-    assert sum(parameter.numel() for parameter in TraceNetwork().parameters()) == 208_841
+    counts = {name: parameter.numel() for name, parameter in TraceNetwork().named_parameters()}
+    assert counts.pop(ABSENT_TORQUE) == 3  # our extension
+    assert sum(counts.values()) == 208_841
 
 
 def test_a_window_leaves_22_columns_to_pool():
@@ -159,12 +170,13 @@ def test_carrying_the_hidden_state_joins_segments():
     torch.testing.assert_close(torch.cat((first.motion, second.motion), 1), whole, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("absent", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize(
     "changes",
     [{}, {"increments": "direct"}, {"acceleration": "measured"}, {"kernel": 3, "heads": 4, "hidden": 32}],
 )
-def test_streaming_equals_the_sequence(changes):
-    made, rows = network(**changes), observations(3, 150)
+def test_streaming_equals_the_sequence(changes, absent):
+    made, rows = network(**changes), observations(3, 150, absent=absent)
     with torch.no_grad():
         expected = made.sequence(rows, made.initial_hidden(3))
         streaming = StreamingTrace(made)
@@ -207,8 +219,9 @@ def test_a_batch_streams_as_its_members_do(seed):
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
-def test_torchscript_equals_eager():
-    made, rows = network(), observations(1, 130)[0]
+@pytest.mark.parametrize("absent", [0.0, 0.3, 1.0])
+def test_torchscript_equals_eager(absent):
+    made, rows = network(), observations(1, 130, absent=absent)[0]
     eager = StreamingTrace(made)
     scripted = torch.jit.freeze(torch.jit.script(StreamingTrace(made).eval()), preserved_attrs=["prime", "step"])
     with torch.no_grad():
@@ -218,11 +231,77 @@ def test_torchscript_equals_eager():
             motion_2, attention_2, two = scripted.step(row, two)
             torch.testing.assert_close(motion_2, motion, atol=1e-6, rtol=1e-6)
             torch.testing.assert_close(attention_2, attention, atol=1e-6, rtol=1e-6)
+            assert motion_2.isfinite().all()
 
 
-def test_streaming_gradients_reach_the_network():
-    """Closed-loop fine-tuning differentiates through the folded weights."""
+@settings(deadline=None, max_examples=15)
+@given(st.sets(st.integers(0, 11)), st.integers(0, 2**31 - 1))
+def test_an_absent_torque_is_the_learned_constant_joint_by_joint(joints, seed):
+    made, rows = network(seed % 5), observations(1, WINDOW + 1, seed)
+    filled, absent = rows.clone(), rows.clone()
+    for joint in joints:
+        channel = JOINT_TORQUE.start + joint
+        absent[..., channel] = torch.nan
+        # Hip, thigh and calf have a constant each, which all legs share.
+        filled[..., channel] = (
+            made.observation_mean[channel] + made.observation_scale[channel] * made.absent_torque[joint % 3]
+        ).detach()
+    with torch.no_grad():
+        expected = made.sequence(filled, made.initial_hidden(1))
+        actual = made.sequence(absent, made.initial_hidden(1))
+        before = made.sequence(rows, made.initial_hidden(1))
+    torch.testing.assert_close(actual.motion, expected.motion, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(actual.attention, expected.attention, atol=1e-6, rtol=1e-5)
+    assert torch.equal(actual.motion, before.motion) == (not joints)
+
+
+def test_until_it_is_trained_an_absent_torque_is_the_mean():
+    """Bit for bit, so that weights from before torque could be absent say the same as ever."""
+    made = network()
+    older = {name: value for name, value in made.state_dict().items() if name != ABSENT_TORQUE}
+    again = TraceNetwork(made.config)
+    again.set_normalisation(made.observation_mean, made.observation_scale, made.output_scale)
+    again.load_state_dict(older)
+    assert (again.absent_torque == 0).all()
+    rows = observations(2, 40, absent=0.5)
+    filled = torch.where(rows.isnan(), made.observation_mean, rows)
+    with torch.no_grad():
+        expected = again.sequence(filled, again.initial_hidden(2)).motion
+        assert torch.equal(again.sequence(rows, again.initial_hidden(2)).motion, expected)
+    # The moving average of the weights holds them under a prefix.
+    averaged = torch.optim.swa_utils.AveragedModel(made)
+    averaged.load_state_dict({f"module.{name}": value for name, value in older.items()} | {"n_averaged": torch.ones(1)})
+    assert (averaged.module.absent_torque == 0).all()
+    assert made.absent_torque.abs().min() > 0
+    with pytest.raises(RuntimeError, match="Missing key"):
+        again.load_state_dict({name: value for name, value in older.items() if name != "gyro_token.bias"})
+
+
+@pytest.mark.parametrize("bfloat16", [False, True])
+@pytest.mark.parametrize("absent", [0.0, 0.3, 1.0])
+def test_absent_torque_is_trained_and_no_nan_reaches_a_gradient(absent, bfloat16):
+    made, rows = network(), observations(2, 40, absent=absent).requires_grad_()
+    made.sequence(rows, made.initial_hidden(2), bfloat16).motion.square().sum().backward()
+    gradients = {name: p.grad for name, p in made.named_parameters() if p.requires_grad}
+    assert all(gradient is not None and gradient.isfinite().all() for gradient in gradients.values())
+    assert (gradients[ABSENT_TORQUE].abs().min() > 0) == (absent > 0)
+    assert rows.grad.isfinite().all()
+    assert (rows.grad[rows.isnan()] == 0).all()
+
+
+@pytest.mark.parametrize("channel", [GYRO.start, ACCEL.start, JOINT_VELOCITY.start, DT.start])
+def test_only_torque_may_be_absent(channel):
+    """A NaN that nobody meant is not smoothed over."""
     made, rows = network(), observations(1, WINDOW)
+    rows[0, -1, channel] = torch.nan
+    with torch.no_grad():
+        assert made.sequence(rows, made.initial_hidden(1)).motion.isnan().any()
+
+
+@pytest.mark.parametrize("absent", [0.0, 0.5])
+def test_streaming_gradients_reach_the_network(absent):
+    """Closed-loop fine-tuning differentiates through the folded weights."""
+    made, rows = network(), observations(1, WINDOW, absent=absent)
     made.sequence(rows, made.initial_hidden(1)).motion.sum().backward()
     expected = {name: p.grad.clone() for name, p in made.named_parameters() if p.grad is not None}
     made.zero_grad()

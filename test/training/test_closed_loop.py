@@ -77,6 +77,24 @@ def test_the_loop_feeds_back_what_came_out(rows):
     torch.testing.assert_close(run.poses.position[:, -1], position, atol=1e-4, rtol=1e-3)
 
 
+def test_torque_may_be_absent(rows):
+    """The loop over rows with NaN is the one over rows with the learned constant; its gradients are numbers."""
+    torch.manual_seed(0)
+    network = TraceNetwork(NetworkConfig(output_layer_scale=1.0))
+    torch.nn.init.normal_(network.absent_torque)
+    absent, told = rows.clone(), rows.clone()
+    absent[..., obs.JOINT_TORQUE] = torch.nan
+    told[..., obs.JOINT_TORQUE] = network.absent_values()[obs.JOINT_TORQUE].detach()
+    run = closed_loop(network, absent)
+    with torch.no_grad():
+        expected = closed_loop(network, told)
+    torch.testing.assert_close(run.motion, expected.motion)
+    run.poses.position[:, -1].sum().backward()
+    gradients = [p.grad for p in network.parameters() if p.requires_grad]
+    assert all(gradient is not None and gradient.isfinite().all() for gradient in gradients)
+    assert network.absent_torque.grad.abs().min() > 0
+
+
 def test_a_given_start_is_used(rows):
     torch.manual_seed(0)
     network = TraceNetwork()

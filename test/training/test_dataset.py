@@ -7,11 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
-from synthetic import rollout
+from synthetic import SyntheticRollout, rollout
 
 from trace_ros.errors import TraceError
 from trace_ros.estimator import observation as obs
+from trace_ros.estimator.differentiation import differentiate
 from trace_ros.estimator.network import NetworkConfig
 from trace_ros.geometry import roll_pitch_yaw
 from trace_ros.robot import RobotDescription
@@ -23,6 +26,7 @@ from trace_ros.training.dataset import (
     ROW_SIZE,
     FeedbackNoise,
     make_segment,
+    measure_intervals,
     measure_normalisation,
     pack,
 )
@@ -82,12 +86,67 @@ def test_feet_velocity_is_that_of_the_kinematics(robot):
         np.testing.assert_allclose(in_world[5:-5], by_difference[6:-5, leg], atol=0.03)
 
 
-def test_long_rollouts_are_cut_and_absent_channels_are_zero(robot):
-    walk = rollout(3, 100)
-    bare = replace(walk.measured, joint_velocity=None, joint_torque=None, torque_source="none")
-    rows = pack(replace(walk, measured=bare), robot, 50)
-    assert (rows[:, obs.DT] > 0).all()
-    assert (rows[:, obs.JOINT_VELOCITY] == 0).all() and (rows[:, obs.JOINT_TORQUE] == 0).all()
+def bare(walk: SyntheticRollout) -> SyntheticRollout:
+    """Without the channels that a robot may lack."""
+    return replace(walk, measured=replace(walk.measured, joint_velocity=None, joint_torque=None, torque_source="none"))
+
+
+def thinned(walk: SyntheticRollout, kept: np.ndarray) -> SyntheticRollout:
+    """Some samples of it: another rate, or lost samples."""
+    clean = walk.clean.select(kept)
+    assert walk.clean.reference is not None
+    return SyntheticRollout(walk.measured.select(kept), replace(clean, reference=walk.clean.reference.select(kept)))
+
+
+def test_long_rollouts_are_cut(robot):
+    assert (pack(rollout(3, 100), robot, 50)[:, obs.DT] > 0).all()
+
+
+def test_absent_torque_is_nan_and_absent_velocity_differentiated_and_labels_do_not_care(robot):
+    walk = rollout(3, 100, noise=0.01)
+    full, rows = pack(walk, robot, 120), pack(bare(walk), robot, 120)
+    assert np.isnan(rows[:99, obs.JOINT_TORQUE]).all()
+    log = walk.measured
+    expected = differentiate(log.stamp_ns, log.joint_position).astype(np.float32)
+    np.testing.assert_array_equal(rows[:99, obs.JOINT_VELOCITY], expected[1:])
+    np.testing.assert_array_equal(pack(bare(walk), robot, 40)[:, obs.JOINT_VELOCITY], expected[1:41])
+    others = [channel for channel in range(ROW_SIZE) if not obs.JOINT_VELOCITY.start <= channel < obs.JOINT_TORQUE.stop]
+    np.testing.assert_array_equal(rows[:, others], full[:, others])
+    assert (rows[99:] == 0).all()
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.integers(0, 1000), st.sampled_from([1, 2, 5]), st.floats(0, 0.3), st.booleans())
+def test_samples_may_be_fewer_or_lost(seed, every, lost, absent):
+    """Labels still lead from one pose to the next, over the true time between them."""
+    robot = RobotDescription.load("go2")
+    walk = rollout(seed, 200)
+    kept = np.zeros(200, dtype=bool)
+    kept[::every] = True
+    kept &= np.random.default_rng(seed).random(200) >= lost
+    walk = thinned(walk, kept)
+    rows = pack(bare(walk) if absent else walk, robot, 250).astype(float)
+    count, truth = int(kept.sum()) - 1, walk.clean.reference
+    assert truth is not None
+    assert ((rows[:, obs.DT] > 0).sum()) == count
+    np.testing.assert_allclose(rows[:count, obs.DT][:, 0], np.diff(truth.stamp_ns) * 1e-9, rtol=1e-6)
+    turn = truth.rotation_world_body
+    reached = truth.position[:-1] + turn[:-1].apply(rows[:count, MOTION][:, :3])
+    np.testing.assert_allclose(reached, truth.position[1:], atol=1e-6)
+    turned = turn[:-1] * Rotation.from_rotvec(rows[:count, MOTION][:, 3:6])
+    assert (turned.inv() * turn[1:]).magnitude().max() < 1e-5
+    assert np.isfinite(np.delete(rows, np.r_[obs.JOINT_TORQUE], axis=1)).all()
+
+
+def test_repeated_readings_are_packed_as_they_were_seen(robot):
+    """An IMU at half the stream's rate, whose every reading comes twice; the labels are the truth's."""
+    walk = rollout(5, 100)
+    held = np.arange(100) // 2 * 2
+    log = walk.measured
+    twice = replace(log, angular_velocity=log.angular_velocity[held], linear_acceleration=log.linear_acceleration[held])
+    rows, once = pack(replace(walk, measured=twice), robot, 99), pack(walk, robot, 99)
+    np.testing.assert_array_equal(rows[1:-1:2, obs.GYRO], rows[2::2, obs.GYRO])
+    np.testing.assert_array_equal(rows[:, MOTION], once[:, MOTION])
 
 
 def test_what_cannot_be_trained_on_is_refused(robot):
@@ -96,6 +155,8 @@ def test_what_cannot_be_trained_on_is_refused(robot):
         pack(replace(walk, clean=replace(walk.clean, reference=None)), robot, 50)
     with pytest.raises(TraceError, match="stamps of the measured log"):
         pack(replace(walk, clean=walk.clean.select(slice(1, None))), robot, 50)
+    with pytest.raises(TraceError, match="stamps of the measured log"):
+        pack(replace(walk, clean=replace(walk.clean, stamp_ns=walk.clean.stamp_ns + 1)), robot, 50)
     with pytest.raises(TraceError, match="no joint velocity"):
         pack(replace(walk, clean=replace(walk.clean, joint_velocity=None)), robot, 50)
 
@@ -172,3 +233,39 @@ def test_normalisation_of_residuals_follows_what_is_left_to_predict(robot):
     assert corrected[5] == output[5]
     with pytest.raises(TraceError, match="no samples"):
         measure_normalisation(torch.zeros(2, 10, ROW_SIZE), NetworkConfig(), 0.0)
+
+
+def test_normalisation_does_not_count_what_is_absent(robot):
+    full = torch.from_numpy(np.stack([pack(rollout(s, 200), robot, 199) for s in range(3)]))
+    absent = torch.from_numpy(np.stack([pack(bare(rollout(s, 200)), robot, 199) for s in range(3, 5)]))
+    mixed = measure_normalisation(torch.cat((full, absent)), NetworkConfig(), 0.0)
+    known = measure_normalisation(full, NetworkConfig(), 0.0)
+    torch.testing.assert_close(mixed.mean[obs.JOINT_TORQUE], known.mean[obs.JOINT_TORQUE])
+    torch.testing.assert_close(mixed.scale[obs.JOINT_TORQUE], known.scale[obs.JOINT_TORQUE])
+    assert not torch.equal(mixed.mean[obs.JOINT_POSITION], known.mean[obs.JOINT_POSITION])
+    never = measure_normalisation(absent, NetworkConfig(), 0.0)
+    assert (never.mean[obs.JOINT_TORQUE] == 0).all() and (never.scale[obs.JOINT_TORQUE] == 1).all()
+    assert all(part.isfinite().all() for part in (*mixed, *never))
+
+
+def test_noise_and_targets_leave_absent_torque_alone(robot):
+    rows = torch.from_numpy(np.stack([pack(bare(rollout(s, 130)), robot, 129) for s in range(2)]))
+    segment = make_segment(rows, torch.ones(2, 4), FeedbackNoise(), 1.0, torch.Generator().manual_seed(0))
+    assert segment.observations[..., obs.JOINT_TORQUE].isnan().all()
+    rest = torch.cat((segment.observations[..., :30], segment.observations[..., 42:]), -1)
+    assert rest.isfinite().all()
+    assert all(part.isfinite().all() for part in segment.targets)
+
+
+def test_intervals_are_those_of_the_data_but_for_the_rarest():
+    rows = torch.zeros(3, 4000, ROW_SIZE)
+    rows[0, :, obs.DT] = 0.002
+    rows[1, :, obs.DT] = 0.0025
+    rows[2, :1000, obs.DT] = 0.005  # then it fell: padding is no interval
+    rows[0, :5, obs.DT] = 0.02  # too seldom to be learned
+    rows[1, :5, obs.DT] = 0.0001
+    np.testing.assert_allclose(measure_intervals(rows), (0.00198, 0.00505), rtol=1e-6)
+    rows[0, :50, obs.DT] = 0.02
+    np.testing.assert_allclose(measure_intervals(rows), (0.00198, 0.0202), rtol=1e-6)
+    with pytest.raises(TraceError, match="no samples"):
+        measure_intervals(torch.zeros(1, 10, ROW_SIZE))

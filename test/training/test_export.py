@@ -46,6 +46,11 @@ def test_without_an_average_the_weights_ship(state):
         torch.testing.assert_close(value, state["network"][name])
 
 
+def test_the_card_tells_the_intervals_that_training_showed(state):
+    assert card_from_state({**state, "interval_s": (0.00124999, 0.0050500001)}).interval_s == (0.00125, 0.00505)
+    assert card_from_state(state).interval_s is None  # a run from before they were measured
+
+
 def test_weights_of_another_shape_are_refused(state):
     weights = {**state["network"], "gru.weight_hh_l0": torch.zeros(3, 3)}
     with pytest.raises(TraceError, match="do not fit"):

@@ -13,14 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import torch
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from trace_ros.errors import TraceError
-from trace_ros.estimator.network import NetworkConfig, TraceNetwork
+from trace_ros.estimator.network import ABSENT_TORQUE, NetworkConfig, TraceNetwork
+from trace_ros.estimator.observation import JOINT_TORQUE
 from trace_ros.estimator.odometry import ErrorModel
 from trace_ros.estimator.streaming import StreamingTrace
+from trace_ros.logs import JOINTS
 from trace_ros.robot import RobotDescription, describe_validation_error
 
 FORMAT = 1
@@ -34,6 +38,12 @@ _CARD = "trace_card.json"
 _WEIGHTS = "trace_weights.pt"
 
 
+_JITTER = (0.5, 1.5)
+"""What jitter in training makes of the interval of a model that was trained at one rate, as factors on it."""
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
 class ModelCard(BaseModel):
     """What a model is, where it comes from and what was measured of it.
 
@@ -41,7 +51,9 @@ class ModelCard(BaseModel):
         format: version of the file's layout.
         name: of the estimator.
         robot, robot_fingerprint: whom it was trained for (`RobotDescription.fingerprint`).
-        rate_hz: sampling rate of the training data.
+        rate_hz: sampling rate of the training data, their median.
+        interval_s: shortest and longest time between two samples that training showed often enough to be learned, s;
+            None in models that were trained at one rate with a little jitter.
         network: sizes and parametrisation.
         error_model: how fast its pose becomes uncertain.
         training: config of the training.
@@ -60,6 +72,7 @@ class ModelCard(BaseModel):
     robot: str
     robot_fingerprint: str
     rate_hz: Annotated[float, Field(gt=0)]
+    interval_s: tuple[Positive, Positive] | None = None
     network: NetworkConfig = NetworkConfig()
     error_model: ErrorModel = ErrorModel()
     training: dict[str, Any] = {}
@@ -71,6 +84,20 @@ class ModelCard(BaseModel):
     training_hours: float = 0.0
     figures: dict[str, Any] = {}
     versions: dict[str, str] = {}
+
+    @model_validator(mode="after")
+    def _interval_is_in_order(self) -> ModelCard:
+        if self.interval_s is not None and self.interval_s[0] > self.interval_s[1]:
+            raise ValueError("interval_s: the shortest is longer than the longest")
+        return self
+
+    @property
+    def trained_intervals_s(self) -> tuple[float, float]:
+        """Between which intervals (s) the network knows what it is told."""
+        if self.interval_s is not None:
+            return self.interval_s
+        shortest, longest = _JITTER
+        return shortest / self.rate_hz, longest / self.rate_hz
 
 
 @dataclass(frozen=True)
@@ -104,6 +131,18 @@ class LoadedModel:
                 f"{self.path}: trained for a {card.robot} of other dimensions (fingerprint {card.robot_fingerprint}, "
                 f"robot file has {robot.fingerprint}): undo the change of the robot file, or train again"
             )
+
+    @property
+    def absent_torque(self) -> NDArray[np.float32]:
+        """What to put into the observation for a joint torque that the robot does not report: (12,).
+
+        NaN, for which the network has a value of its own. Models from before it had one get what training saw on
+        average, a zero to them.
+        """
+        if ABSENT_TORQUE in self.weights:
+            return np.full(JOINTS, np.nan, dtype=np.float32)
+        mean: NDArray[np.float32] = self.weights["observation_mean"][JOINT_TORQUE].numpy()
+        return mean
 
     def network(self) -> TraceNetwork:
         """The network with the model's weights, trainable."""

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from trace_ros.errors import TraceError
 from trace_ros.estimator import observation as obs
 from trace_ros.estimator.checkpoint import LoadedModel, load_model
+from trace_ros.estimator.differentiation import JointDifferentiator
+from trace_ros.estimator.observation import MAX_GAP_S
 from trace_ros.estimator.odometry import PoseIntegrator
 from trace_ros.estimator.stationary import StationaryDetector
 from trace_ros.geometry import GRAVITY, tilt_from_gravity
@@ -19,16 +21,6 @@ from trace_ros.logs import Sample
 from trace_ros.robot import RobotDescription
 
 FloatArray = NDArray[np.float64]
-
-MAX_GAP_S = 0.1
-"""After a longer silence (s) the network's window no longer describes the present, and is filled anew."""
-
-_TRAINED_INTERVALS = (0.5, 1.5)
-"""What jitter in training makes of the trained interval, as factors on it. Outside (samples were lost, or stamped in
-bursts) the network is told the trained interval, and its motion, a rate times dt, is stretched to the true one."""
-
-_VELOCITY_CUTOFF_HZ = 50.0
-"""Low-pass on joint velocity that is differentiated from positions; about the bandwidth of a motor driver's own."""
 
 _STEADY_FORCE = 1.0
 """Change of the specific force (m/s^2) within a window at which it is worth no more than the guess of a level body."""
@@ -84,11 +76,12 @@ class TraceEstimator:
         self.robot = robot
         self._network = model.module
         self._nominal_dt = 1.0 / model.card.rate_hz
+        self._trained_intervals = model.card.trained_intervals_s
         self._window = obs.ObservationWindow()
         self._stationary = StationaryDetector(robot.stationary)
         self._pose = PoseIntegrator(model.card.error_model)
-        # What training saw on average: the network's input for it is then zero, the least that it can say.
-        self._absent_torque = model.weights["observation_mean"][obs.JOINT_TORQUE].numpy()
+        self._absent_torque = model.absent_torque
+        self._differentiator = JointDifferentiator()
         # The network reads the observation through this tensor; both share one buffer, so a step copies nothing.
         self._observation = np.zeros(obs.OBSERVATION_SIZE, dtype=np.float32)
         self._observation_tensor = torch.from_numpy(self._observation)
@@ -108,8 +101,7 @@ class TraceEstimator:
         self._pose.set_pose((0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 1.0))
         self._pose_is_set = False
         self._last_stamp_ns: int | None = None
-        self._last_joint_position: FloatArray | None = None
-        self._differentiated = np.zeros(12)
+        self._differentiator.reset()
         self._velocity = (0.0, 0.0, 0.0)
         self._restart()
 
@@ -152,8 +144,10 @@ class TraceEstimator:
         if self._state is None:
             self._unobserved_s += dt
         joint_velocity = self._joint_velocity(sample, dt)
-        shortest, longest = _TRAINED_INTERVALS
-        told_dt = dt if shortest <= dt / self._nominal_dt <= longest else self._nominal_dt
+        # An interval unknown to training (samples were lost, or stamped in bursts) is not told to the network: its
+        # motion, a rate times dt, is stretched to the true one instead.
+        shortest, longest = self._trained_intervals
+        told_dt = dt if shortest <= dt <= longest else self._nominal_dt
         self._observe(sample, joint_velocity, told_dt)
         still = self._stationary.update(
             sample.stamp_ns, sample.angular_velocity, sample.linear_acceleration, joint_velocity
@@ -201,16 +195,9 @@ class TraceEstimator:
         """The reported joint velocity, else positions differentiated and low-passed. (12,) rad/s."""
         if sample.joint_velocity is not None:
             # Positions that are not followed sample by sample are too old to be differentiated later.
-            self._last_joint_position = None
+            self._differentiator.reset()
             return sample.joint_velocity
-        if self._last_joint_position is None or dt > MAX_GAP_S:
-            self._differentiated = np.zeros(12)
-        else:
-            raw = (sample.joint_position - self._last_joint_position) / dt
-            weight = 1.0 - np.exp(-2 * np.pi * _VELOCITY_CUTOFF_HZ * dt)
-            self._differentiated = self._differentiated + weight * (raw - self._differentiated)
-        self._last_joint_position = np.array(sample.joint_position)
-        return self._differentiated
+        return self._differentiator.update(sample.joint_position, dt)
 
     def _observe(self, sample: Sample, joint_velocity: FloatArray, dt: float) -> None:
         observation = self._observation

@@ -9,15 +9,15 @@ results.
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trace_ros.estimator.observation import DT, OBSERVATION_SIZE, WINDOW
-from trace_ros.logs import LEGS
+from trace_ros.estimator.observation import DT, JOINT_TORQUE, OBSERVATION_SIZE, WINDOW
+from trace_ros.logs import JOINTS, LEGS
 
 OUTPUT_SIZE = 9
 DISPLACEMENT = slice(0, 3)
@@ -34,6 +34,9 @@ LEG_TOKENS = slice(2, 6)
 LEG_FEATURES = 9
 """Joint position, velocity and torque of one leg; its one-hot identity makes 13."""
 QUERY_SIZE = 11
+
+ABSENT_TORQUE = "absent_torque"
+"""Name of the parameter that stands for torque that is not reported."""
 
 Size = Annotated[int, Field(ge=1, le=4096)]
 
@@ -158,6 +161,10 @@ class TraceNetwork(nn.Module):
 
     Buffers ``observation_mean``, ``observation_scale`` (47,) and ``output_scale`` (9,) come from the training data
     through `set_normalisation`; they start as 0, 1 and 1.
+
+    A joint torque that is NaN was not reported: the learned ``absent_torque`` (hip, thigh, calf; the same for all legs)
+    takes the place of the normalised reading (our extension). It starts at 0, the training mean, which is also what
+    weights that lack it get.
     """
 
     observation_mean: Tensor
@@ -173,6 +180,8 @@ class TraceNetwork(nn.Module):
         self.register_buffer("observation_scale", torch.ones(OBSERVATION_SIZE))
         self.register_buffer("output_scale", torch.ones(OUTPUT_SIZE))
         self.register_buffer("leg_identity", torch.eye(LEGS), persistent=False)
+        self.absent_torque = nn.Parameter(torch.zeros(JOINTS // LEGS))
+        self.register_load_state_dict_pre_hook(_complete_older_weights)
         self.convolution_1 = nn.Conv1d(QUERY_SIZE, width, config.kernel)
         self.convolution_2 = nn.Conv1d(width, width, config.kernel)
         self.query_projection = nn.Linear(width, width)
@@ -209,6 +218,13 @@ class TraceNetwork(nn.Module):
         for name, value in (("observation_mean", mean), ("observation_scale", scale), ("output_scale", output_scale)):
             getattr(self, name).copy_(value)
 
+    def absent_values(self) -> Tensor:
+        """What stands for an observation's NaN, in SI: (47,). NaN where only torque may be absent, so it stays NaN."""
+        mean, scale = self.observation_mean, self.observation_scale
+        torque = mean[JOINT_TORQUE] + scale[JOINT_TORQUE] * self.absent_torque.repeat(LEGS)
+        before, after = JOINT_TORQUE.start, OBSERVATION_SIZE - JOINT_TORQUE.stop
+        return torch.cat((mean.new_full((before,), math.nan), torque, mean.new_full((after,), math.nan)))
+
     def initial_hidden(self, batch: int) -> Tensor:
         """The GRU's state before the first sample: zeros (batch, hidden)."""
         return self.observation_mean.new_zeros(batch, self.config.hidden)
@@ -226,12 +242,14 @@ class TraceNetwork(nn.Module):
         """Run over a batch of sequences at once (training).
 
         Args:
-            observations: (B, T + 29, 47) SI; the first 29 only fill the window of the first output.
+            observations: (B, T + 29, 47) SI, torque NaN where absent; the first 29 only fill the window of the first
+                output.
             hidden: (B, hidden) state of the GRU before the first output, see `initial_hidden`.
             bfloat16: compute matrix products in bfloat16, except in the GRU, whose state must be able to change by less
                 than that format resolves, and in the last layer.
         """
         config = self.config
+        observations = replace_absent(observations, self.absent_values())
         inputs = network_inputs(observations, config.acceleration == "levelled")
         normalised = (inputs - self.observation_mean) / self.observation_scale
         current = normalised[:, WINDOW - 1 :]
@@ -254,6 +272,19 @@ class TraceNetwork(nn.Module):
     def forward(self, observations: Tensor, hidden: Tensor) -> SequenceOutput:
         """`sequence`, under the name that wrappers such as DistributedDataParallel call."""
         return self.sequence(observations, hidden)
+
+
+def _complete_older_weights(_network: nn.Module, weights: dict[str, Any], prefix: str, *_: object) -> None:
+    """Weights from before torque could be absent: as if it had the training mean then."""
+    weights.setdefault(prefix + ABSENT_TORQUE, torch.zeros(JOINTS // LEGS))
+
+
+def replace_absent(observation: Tensor, absent: Tensor) -> Tensor:
+    """NaN replaced by ``absent`` (47,) in SI, before any arithmetic that would carry it into gradients.
+
+    ``(..., 47) -> (..., 47)``.
+    """
+    return torch.where(torch.isnan(observation), absent, observation)
 
 
 def network_inputs(observation: Tensor, levelled: bool) -> Tensor:

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 OBSERVATION_SIZE = 47
 WINDOW = 30
 """Samples in the query network's window (60 ms at 500 Hz)."""
+MAX_GAP_S = 0.1
+"""After a longer silence (s) the window no longer describes the present, and is filled anew."""
 
 GYRO = slice(0, 3)
 """Angular velocity, rad/s, body frame."""
@@ -20,7 +22,7 @@ JOINT_POSITION = slice(6, 18)
 JOINT_VELOCITY = slice(18, 30)
 """rad/s."""
 JOINT_TORQUE = slice(30, 42)
-"""Target joint torque, N m."""
+"""Target joint torque, N m; NaN where the robot does not report it."""
 ROLL_PITCH = slice(42, 44)
 """The estimator's previous roll and pitch, rad."""
 VELOCITY_XY = slice(44, 46)

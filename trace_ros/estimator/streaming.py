@@ -17,6 +17,7 @@ from trace_ros.estimator.network import (
     motion_from_raw,
     network_inputs,
     query_channels,
+    replace_absent,
 )
 
 
@@ -39,6 +40,7 @@ class StreamingState(NamedTuple):
 class FoldedWeights(NamedTuple):
     """The network's parameters as `step` uses them; differentiable functions of the parameters (see `fold`)."""
 
+    absent: Tensor
     mean: Tensor
     inverse_scale: Tensor
     output_scale: Tensor
@@ -82,6 +84,7 @@ def fold(network: TraceNetwork) -> FoldedWeights:
     imu[1, :, 0:3] = network.gyro_token.weight
     attention_query, attention_query_bias, attention_value, attention_value_bias = network.attention.folded()
     return FoldedWeights(
+        absent=network.absent_values(),
         mean=network.observation_mean,
         inverse_scale=1 / network.observation_scale,
         output_scale=network.output_scale,
@@ -124,7 +127,7 @@ def prime(weights: FoldedWeights, levelled: bool, window: Tensor) -> StreamingSt
     Args:
         weights: of `fold`.
         levelled: whether gravity is taken out of the acceleration (`NetworkConfig.acceleration`).
-        window: (..., 29, 47) SI.
+        window: (..., 29, 47) SI. Joint channels are not read: only later samples become tokens.
 
     Returns:
         The state for the first `step`; the GRU starts at zero.
@@ -154,12 +157,13 @@ def step(
         weights: of `fold`.
         residual: whether increments are residuals (`NetworkConfig.increments`).
         levelled: whether gravity is taken out of the acceleration (`NetworkConfig.acceleration`).
-        observation: (..., 47) SI.
+        observation: (..., 47) SI, torque NaN where absent.
         state: of `prime` or of the step before.
 
     Returns:
         Motion (..., 9) SI, attention (..., 6), and the state for the next sample.
     """
+    observation = replace_absent(observation, weights.absent)
     normalised = (network_inputs(observation, levelled) - weights.mean) * weights.inverse_scale
     query_input = query_channels(normalised)
     inputs = torch.cat((state.inputs, query_input), dim=-1)

@@ -1,8 +1,9 @@
 """Rollouts as the network trains on them: fixed-length rows of numbers, and segments cut from them.
 
 A row holds one sample: the observation with the *true* previous roll, pitch, vx, vy in the fed-back channels (47), the
-motion since the previous sample (9), and what the legs add at the contact points (12). Rows after the end of a
-rollout are zero, which a sampling interval never is: that marks them.
+motion since the previous sample (9), and what the legs add at the contact points (12). Torque that the measured log
+lacks is NaN, as for the estimator; joint velocity is differentiated as there. Rows after the end of a rollout are
+zero, which a sampling interval never is: that marks them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from trace_ros.errors import TraceError
 from trace_ros.estimator import observation as obs
+from trace_ros.estimator.differentiation import differentiate
 from trace_ros.estimator.network import (
     DISPLACEMENT,
     OUTPUT_SIZE,
@@ -40,6 +42,10 @@ PREFIX = obs.WINDOW - 1
 MOTION = slice(obs.OBSERVATION_SIZE, obs.OBSERVATION_SIZE + OUTPUT_SIZE)
 CONTACT_VELOCITY = slice(MOTION.stop, MOTION.stop + 12)
 ROW_SIZE = CONTACT_VELOCITY.stop
+_RARE = 1e-3
+"""Share of the sampling intervals that are too seldom for the network to learn."""
+_STAMP_TOLERANCE = 0.01
+
 FEEDBACK = slice(42, 46)
 """The fed-back channels: roll, pitch, vx, vy."""
 
@@ -49,7 +55,7 @@ class SimulatedRollout(Protocol):
 
     @property
     def measured(self) -> SensorLog:
-        """With sensor noise."""
+        """With sensor noise; joint velocity and torque may be absent."""
 
     @property
     def clean(self) -> SensorLog:
@@ -103,14 +109,14 @@ def pack(rollout: SimulatedRollout, robot: RobotDescription, rows: int) -> Rows:
     """Turn a rollout into ``(rows, 68)`` numbers; what is longer is cut, what is shorter padded with zeros.
 
     The first sample has no predecessor and gives no row. Labels follow equations (3) to (6) of the paper; foot
-    velocities use the clean joint and body velocities.
+    velocities use the clean joint and body velocities. Samples may be any time apart.
 
     Raises:
         TraceError: the log has no reference at its own stamps, or the clean one no joint velocity.
     """
     log, clean = rollout.measured, rollout.clean
     truth = clean.reference
-    if truth is None or len(truth) != len(log) or len(clean) != len(log):
+    if truth is None or not all(np.array_equal(log.stamp_ns, other.stamp_ns) for other in (clean, truth)):
         raise TraceError("training rollout: needs a reference and a clean log at the stamps of the measured log")
     count = min(len(log) - 1, rows)
     packed = np.zeros((rows, ROW_SIZE), dtype=np.float32)
@@ -123,8 +129,9 @@ def pack(rollout: SimulatedRollout, robot: RobotDescription, rows: int) -> Rows:
     observation[:, obs.JOINT_POSITION] = log.joint_position[now]
     if log.joint_velocity is not None:
         observation[:, obs.JOINT_VELOCITY] = log.joint_velocity[now]
-    if log.joint_torque is not None:
-        observation[:, obs.JOINT_TORQUE] = log.joint_torque[now]
+    else:
+        observation[:, obs.JOINT_VELOCITY] = differentiate(log.stamp_ns[: now.stop], log.joint_position[: now.stop])[1:]
+    observation[:, obs.JOINT_TORQUE] = np.nan if log.joint_torque is None else log.joint_torque[now]
     observation[:, obs.ROLL_PITCH] = roll_pitch_yaw(truth.orientation[before])[:, :2]
     observation[:, obs.VELOCITY_XY] = truth.velocity[before, :2]
     observation[:, obs.DT] = (np.diff(log.stamp_ns[: count + 1]) * 1e-9)[:, None]
@@ -195,6 +202,31 @@ def make_segment(
     return Segment(noise.apply(clean, offsets, generator), targets)
 
 
+def _mean_and_deviation(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Of each column without its NaN; zero where nothing is left. ``(n, c) -> (c,), (c,)``."""
+    present = ~values.isnan()
+    count = present.sum(0)
+    mean = values.nansum(0) / count.clamp(min=1)
+    squares = torch.where(present, values - mean, 0.0).square().sum(0)
+    return mean, (squares / (count - 1).clamp(min=1)).sqrt()
+
+
+def measure_intervals(rollouts: Tensor) -> tuple[float, float]:
+    """Shortest and longest sampling interval (s) of packed rollouts (n, rows, 68), but for a thousandth at either end.
+
+    One percent wider, since a robot's stamps are not exactly on its period.
+
+    Raises:
+        TraceError: there is no sample.
+    """
+    dt = rollouts[..., obs.DT].double()
+    dt = dt[dt > 0]
+    if not len(dt):
+        raise TraceError("training data: no samples to measure their intervals from")
+    shortest, longest = np.quantile(dt.numpy(), [_RARE, 1 - _RARE])
+    return float(shortest) * (1 - _STAMP_TOLERANCE), float(longest) * (1 + _STAMP_TOLERANCE)
+
+
 class Normalisation(NamedTuple):
     """For `TraceNetwork.set_normalisation`: (47,), (47,) and (9,)."""
 
@@ -206,8 +238,9 @@ class Normalisation(NamedTuple):
 def measure_normalisation(rollouts: Tensor, config: NetworkConfig, correction_spread: float) -> Normalisation:
     """Mean and standard deviation of each input channel, and the spread of what the head has to predict.
 
-    A channel that hardly varies (the sampling interval; a torque that a robot does not report) is divided by a tenth of
-    its mean, or by one, so that a small change later does not become a huge input.
+    A channel that hardly varies (the sampling interval at one rate; a torque that is always zero) is divided by a tenth
+    of its mean, or by one, so that a small change later does not become a huge input. Where torque is absent it does
+    not count; where it always is, mean 0 and scale 1 stand for it.
 
     Args:
         rollouts: (n, rows, 68) as `pack` makes them.
@@ -224,7 +257,7 @@ def measure_normalisation(rollouts: Tensor, config: NetworkConfig, correction_sp
         raise TraceError("training data: no samples to measure the normalisation from")
     inputs = flat[:, : obs.OBSERVATION_SIZE]
     seen = network_inputs(inputs, config.acceleration == "levelled")
-    mean, scale = seen.mean(0), seen.std(0)
+    mean, scale = _mean_and_deviation(seen)
     floor = torch.where(mean.abs() > 1e-9, 0.1 * mean.abs(), torch.ones_like(mean))
     constant = scale < 1e-2 * mean.abs() + 1e-9
     scale = torch.where(constant, floor, scale)

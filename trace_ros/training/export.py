@@ -53,6 +53,7 @@ def card_from_state(state: dict[str, Any]) -> ModelCard:
         robot=state["robot"],
         robot_fingerprint=state["robot_fingerprint"],
         rate_hz=round(state["rate_hz"], 3),
+        interval_s=_rounded_interval(state),
         network=NetworkConfig.model_validate(state["config"]["network"]),
         training=state["config"],
         simulation=state["simulation"],
@@ -69,6 +70,12 @@ def card_from_state(state: dict[str, Any]) -> ModelCard:
             "python": platform.python_version(),
         },
     )
+
+
+def _rounded_interval(state: dict[str, Any]) -> tuple[float, float] | None:
+    """To a microsecond, s; None of runs from before it was measured."""
+    interval = state.get("interval_s")
+    return None if interval is None else (round(interval[0], 6), round(interval[1], 6))
 
 
 def _command(state: dict[str, Any]) -> str:
