@@ -134,3 +134,31 @@ def test_mistakes_are_told_in_one_line(arguments, said, tmp_path, monkeypatch, c
     assert said in outcome.err
     assert outcome.err.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_torchrun_trains_over_two_processes_and_goes_on(config, tmp_path):
+    """As docs/training.md gives it: each process simulates, rank 0 alone speaks and saves."""
+    run, result = tmp_path / "run", tmp_path / "result.json"
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    train = ["train", "--output", run, "--json", result]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+    def launch(*arguments: object) -> subprocess.CompletedProcess[str]:
+        command = [*launcher, *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=200)
+
+    outcome = launch("-m", "trace_ros.cli", *train, "--config", config, "--steps", "3")
+    assert outcome.returncode == 0, outcome.stderr
+    assert outcome.stdout.count("checkpoint:") == 1
+    assert "2 ranks" in outcome.stderr
+    figures = json.loads(result.read_text())
+    assert (figures["steps"], figures["finished"]) == (3, True)
+    assert figures["samples"] > 3 * 4 * 50  # more than one rank's lanes can hold
+    assert (run / "replay" / "chunk_000000.npy").exists() and (run / "rank1" / "replay" / "chunk_000000.npy").exists()
+
+    # The console script needs no module name.
+    console = Path(sys.executable).with_name("trace")
+    program = ["--no-python", console] if console.exists() else ["-m", "trace_ros.cli"]
+    outcome = launch(*program, *train, "--resume", "--steps", "5")
+    assert outcome.returncode == 0, outcome.stderr
+    assert json.loads(result.read_text())["steps"] == 5

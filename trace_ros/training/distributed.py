@@ -10,6 +10,7 @@ then the plain thing, and no process group exists.
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -179,7 +180,7 @@ class Ranks:
         if self.alone:
             return lambda compute: compute(network)
         with self._together():
-            return DistributedDataParallel(_Computation(network), broadcast_buffers=False)
+            return DistributedDataParallel(_Computation(network))
 
     def backward(self, loss: Tensor, share: Share) -> None:
         """Gradients of the loss over all ranks' samples, from this rank's mean over its own.
@@ -203,12 +204,11 @@ class Ranks:
         try:
             yield
         except RuntimeError as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             if self.alone or not any(word in str(error).lower() for word in _LOST):
                 raise
             raise TraceError(
-                f"rank {self.rank}: another rank has ended or cannot be reached ({reason}); start all again with "
-                "--resume"
+                f"rank {self.rank}: another rank has ended or cannot be reached ({_reason(error)}); "
+                "start all again with --resume"
             ) from error
 
 
@@ -255,11 +255,16 @@ def joined(device: Device = "cpu") -> Iterator[Ranks]:
         dist.init_process_group(backend, timeout=_PATIENCE, rank=rank, world_size=world)
     except (RuntimeError, ValueError) as error:
         where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-        reason = str(error).splitlines()[0]
-        raise TraceError(f"rank {rank} of {world}: cannot join the others at {where} ({reason})") from error
+        raise TraceError(f"rank {rank} of {world}: cannot join the others at {where} ({_reason(error)})") from error
     yield ranks
     # Not after a failure: the others may be anywhere then, and closing in order would wait for them.
     dist.destroy_process_group()
+
+
+def _reason(error: Exception) -> str:
+    """The first sentence of a communication's failure, without the place in the library's source that comes first."""
+    first = (str(error).splitlines() or [type(error).__name__])[0]
+    return re.sub(r"^\[[^]]*\]\s*", "", first).partition(". ")[0]
 
 
 def _number(name: str) -> int:
