@@ -132,7 +132,7 @@ class ArticulatedSystem:
         n = len(self._movable)
         self._gc, self._gv = np.zeros(7 + n), np.zeros(6 + n)
         self._gc[3] = 1.0
-        self._force, self._external = np.zeros(6 + n), []
+        self._force, self._external, self._torques = np.zeros(6 + n), [], []
         self._placed = self._driven = False
         self._contacts: list[Contact] = []
         self.ignored: set[tuple[int, int]] = set()
@@ -192,6 +192,11 @@ class ArticulatedSystem:
             raise ValueError("only the base is pushed here")
         self._external.append((vector(pos, 3), vector(force, 3)))
 
+    def setExternalTorque(self, local_idx, torque):  # noqa: N802
+        if of_type(local_idx, int) != 0:
+            raise ValueError("only the base is pushed here")
+        self._torques.append(vector(torque, 3))
+
     def getContacts(self):  # noqa: N802
         return list(self._contacts)
 
@@ -216,7 +221,7 @@ class ArticulatedSystem:
         velocity, rate = self._gv[:3], self._gv[3:6]
         efforts = np.array([joint.effort for joint in self._movable])
         torque = np.clip(self._force[6:], -efforts, efforts)
-        force, moment = self._mass * gravity, np.zeros(3)
+        force, moment = self._mass * gravity, sum(self._torques, np.zeros(3))
         for place, push in self._external:
             force, moment = force + push, moment + _cross(rotation @ place, push)
         self._contacts = [*self.extra_contacts]
@@ -251,7 +256,7 @@ class ArticulatedSystem:
         x, y, z, w = (Rotation.from_rotvec(dt * self._gv[3:6]) * Rotation.from_quat(self._gc[[4, 5, 6, 3]])).as_quat()
         self._gc[3:7] = w, x, y, z
         # External forces last for one step.
-        self._external, self._driven = [], False
+        self._external, self._torques, self._driven = [], [], False
 
 
 class World:

@@ -9,6 +9,8 @@ from trace_ros.errors import TraceError
 from trace_ros.geometry import GRAVITY
 from trace_ros.sim.backend import PhysicsConfig, PhysicsTrace, RobotDynamics, Scene, create_backend
 from trace_ros.sim.mujoco_backend import MujocoBackend
+from trace_ros.sim.rollout import SimulationConfig, simulate_rollouts
+from trace_ros.sim.sampling import SamplingConfig
 from trace_ros.sim.terrain import Box, HeightField, Plane, Surface, Terrain
 from trace_ros.sim.terrain_generation import TERRAIN_KINDS, TerrainConfig, generate_terrain
 
@@ -21,13 +23,18 @@ def dynamics(go2, **changes) -> RobotDynamics:
     return RobotDynamics(**({"kp": 20.0, "kd": 0.5, "torque_limit": go2.torque_limits} | changes))
 
 
-def run(go2, scene, height, steps=10, push=(0.0, 0.0, 0.0), orientation=LEVEL):
+def hold(target):
+    """The same targets (B, 12) in all physics steps of a control step."""
+    return np.repeat(target[:, None], CONFIG.steps_per_control, axis=1)
+
+
+def run(go2, scene, height, steps=10, push=(0.0, 0.0, 0.0), orientation=LEVEL, torque=(0.0, 0.0, 0.0)):
     backend = MujocoBackend([scene], go2, CONFIG)
     trace = PhysicsTrace.allocate(1, steps * CONFIG.steps_per_control)
     target = go2.nominal_joint_positions[None]
     backend.reset(np.array([[0.0, 0.0, height]]), orientation, target)
     for step in range(steps):
-        backend.advance(target, np.array([push]), trace, step * CONFIG.steps_per_control)
+        backend.advance(hold(target), np.array([[*push, *torque]]), trace, step * CONFIG.steps_per_control)
     return trace, backend
 
 
@@ -53,6 +60,83 @@ def test_push_is_in_the_world_frame_whatever_the_heading(go2):
         expected = 100.0 / mass(backend) * 0.1
         assert trace.velocity[0, -1, 0] == pytest.approx(expected, rel=0.1)
         assert abs(trace.velocity[0, -1, 1]) < 0.1 * expected
+
+
+@pytest.mark.parametrize("start", [(0.0, 0.0, 0.0), (0.0, 0.0, 1.2), (0.4, -0.3, 2.0)])
+def test_push_torque_is_in_the_world_frame_whatever_the_attitude(go2, start):
+    attitude = Rotation.from_euler("xyz", start)
+    stiff = dynamics(go2, kp=300.0, kd=10.0, torque_limit=np.full(12, 200.0))
+    trace, backend = run(
+        go2, Scene(FLAT, stiff), 50.0, orientation=attitude.as_quat()[None], steps=2, torque=(0.0, 0.0, 3.0)
+    )
+    model = backend._models[0]
+    data = mujoco.MjData(model)
+    mujoco.mj_setState(model, data, backend._current[0], int(mujoco.mjtState.mjSTATE_FULLPHYSICS))
+    mujoco.mj_forward(model, data)
+    # In free fall the angular momentum about the centre of mass is the torque's impulse: a pure torque moves nothing.
+    mujoco.mj_subtreeVel(model, data)
+    base = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, go2.base_link)
+    assert np.allclose(data.subtree_angmom[base], [0.0, 0.0, 3.0 * 0.02], atol=4e-3)
+    assert np.allclose(data.subtree_linvel[base], [0.0, 0.0, -GRAVITY * 0.02], atol=1e-3)
+    assert trace.angular_velocity.any()
+
+
+def test_a_robot_whose_state_blew_up_takes_no_others_along(go2):
+    backend = MujocoBackend([Scene(FLAT, dynamics(go2))] * 2, go2, CONFIG)
+    target = np.tile(go2.nominal_joint_positions, (2, 1))
+    backend.reset(np.tile([0.0, 0.0, 50.0], (2, 1)), np.tile(LEVEL, (2, 1)), target)
+    backend._current[0, backend._root_qpos + 3 : backend._root_qpos + 7] = np.nan
+    torque = backend._body_torque(np.tile([1.0, 2.0, 3.0], (2, 1)))
+    assert torque.tolist() == [[0.0, 0.0, 0.0], [1.0, 2.0, 3.0]]
+
+
+def test_targets_may_change_within_a_control_step(go2):
+    backend = MujocoBackend([Scene(FLAT, dynamics(go2))], go2, CONFIG)
+    steps = CONFIG.steps_per_control
+    trace = PhysicsTrace.allocate(1, steps)
+    target = go2.nominal_joint_positions[None]
+    backend.reset(np.array([[0.0, 0.0, 50.0]]), LEVEL, target)
+    targets = hold(target)
+    targets[:, steps // 2 :] += 0.3
+    backend.advance(targets, np.zeros((1, 6)), trace, 0)
+    speed = np.abs(trace.joint_velocity[0]).max(axis=1)
+    assert speed[: steps // 2].max() < 0.05 * speed[-1]
+    assert speed[steps // 2] > 0.05 * speed[-1]
+
+
+def test_damping_ratio_decides_the_rebound_and_not_the_softness(go2):
+    """A robot with locked legs that lands: with little damping it is thrown back; both come to rest alike."""
+
+    def land(ratio: float) -> tuple[float, float]:
+        stiff = dynamics(
+            go2, kp=2000.0, kd=20.0, torque_limit=np.full(12, 500.0), foot_time_constant=0.02, foot_damping_ratio=ratio
+        )
+        feet = go2.kinematics.forward(go2.nominal_joint_positions)[0]
+        height = go2.foot_radius - float(feet[:, 2].min())
+        trace, _ = run(go2, Scene(FLAT, stiff), height + 0.05, steps=150)
+        return float(trace.velocity[0, :, 2].max()), float(trace.position[0, -1, 2])
+
+    (bouncy, rest), (damped, rest_damped) = land(0.2), land(1.5)
+    assert bouncy > 2 * max(damped, 0.0)
+    assert rest == pytest.approx(rest_damped, abs=1e-3)
+
+
+@pytest.mark.parametrize("rate_hz", [1000, 2000, 4000])
+def test_a_walk_at_each_documented_rate(go2, rate_hz):
+    """4 kHz is the paper's setting."""
+    config = SimulationConfig.load()
+    physics = config.physics.model_copy(update={"rate_hz": rate_hz})
+    short = {"duration": 1.0, "settle": 0.3, "minimum_duration": 0.5}
+    # Samples at the physics' own rate: others need not divide every physics rate.
+    config = config.model_copy(update={"physics": physics, "sampling": SamplingConfig(), **short})
+    rollouts = list(simulate_rollouts(config, go2, 3, 3))
+    assert len(rollouts) == 3
+    for rollout in rollouts:
+        log = rollout.clean
+        assert log.duration_s == pytest.approx(1.0, abs=0.01)
+        up = log.reference.rotation_world_body.as_matrix()[:, 2, 2]
+        assert up.min() > 0.7
+        assert 100 < np.einsum("nli->ni", log.foot_force)[:, 2].mean() < 220
 
 
 def test_standing_forces_and_normals(go2):
@@ -88,7 +172,7 @@ def test_slippery_surface_lets_go_and_the_foot_friction_can_be_changed(go2):
         if friction is not None:
             backend.set_foot_friction(np.full((1, 4), friction))
         for step in range(60):
-            backend.advance(target, np.zeros((1, 3)), trace, step * CONFIG.steps_per_control)
+            backend.advance(hold(target), np.zeros((1, 6)), trace, step * CONFIG.steps_per_control)
         return float(trace.velocity[0, -200:, 0].mean())
 
     holds = slide(Surface(), None)
@@ -193,6 +277,6 @@ def test_threads_do_not_change_the_result(go2):
         target = np.tile(go2.nominal_joint_positions, (3, 1))
         backend.reset(np.tile([0.0, 0.0, 0.35], (3, 1)), np.tile(LEVEL, (3, 1)), target)
         for step in range(10):
-            backend.advance(target, np.zeros((3, 3)), trace, step * config.steps_per_control)
+            backend.advance(hold(target), np.zeros((3, 6)), trace, step * config.steps_per_control)
         results.append(trace.position)
     assert np.array_equal(*results)

@@ -52,6 +52,11 @@ def dynamics(go2, **changes) -> RobotDynamics:
     return RobotDynamics(**({"kp": 20.0, "kd": 0.5, "torque_limit": go2.torque_limits} | changes))
 
 
+def hold(target):
+    """The same targets (B, 12) in all physics steps of a control step."""
+    return np.repeat(target[:, None], STEPS, axis=1)
+
+
 class Run:
     """One robot, its world in the double, and what was recorded."""
 
@@ -63,10 +68,10 @@ class Run:
         self.target = go2.nominal_joint_positions[None]
         self.backend.reset(np.array([[0.0, 0.0, height]]), orientation, self.target)
 
-    def advance(self, control_steps=1, push=(0.0, 0.0, 0.0)) -> PhysicsTrace:
+    def advance(self, control_steps=1, push=(0.0, 0.0, 0.0), torque=(0.0, 0.0, 0.0)) -> PhysicsTrace:
         trace = PhysicsTrace.allocate(1, control_steps * STEPS)
         for step in range(control_steps):
-            self.backend.advance(self.target, np.array([push]), trace, step * STEPS)
+            self.backend.advance(hold(self.target), np.array([[*push, *torque]]), trace, step * STEPS)
         return trace
 
 
@@ -84,6 +89,8 @@ def standing_height(go2) -> float:
         lambda _, robot: robot.setGeneralizedForce(np.zeros(18, np.float32)),
         lambda _, robot: robot.setGeneralizedForce([0.0] * 18),
         lambda _, robot: robot.setExternalForce(0, np.zeros(3)),
+        lambda _, robot: robot.setExternalTorque(0, np.zeros(6)),
+        lambda _, robot: robot.setExternalTorque(1, np.zeros(3)),
         lambda _, robot: robot.setControlMode("FORCE_AND_TORQUE"),
         lambda world, _: world.integrate(),  # no torque since the last step
         lambda world, _: world.addGround(0.0, "ice"),  # after the first step
@@ -189,6 +196,31 @@ def test_push_is_in_the_world_frame_and_renewed_in_each_step(engine, go2):
         assert np.allclose(after.velocity[0, -1, :2], trace.velocity[0, -1, :2])
 
 
+def test_push_torque_is_in_the_world_frame_and_renewed_in_each_step(engine, go2):
+    for start in (LEVEL[0], Rotation.from_euler("xyz", (0.2, -0.3, 1.2)).as_quat()):
+        run = Run(engine, go2, orientation=start[None])
+        trace = run.advance(2, torque=(0.0, 0.5, 0.0))
+        turned = (Rotation.from_quat(trace.orientation[0, -1]) * Rotation.from_quat(start).inv()).as_rotvec()
+        assert turned[1] > 1e-5
+        assert np.abs(turned[[0, 2]]).max() < 0.5 * turned[1]
+        before = run.system.getState()[1][3:6]
+        run.advance(1)
+        assert np.allclose(run.system.getState()[1][3:6], before)
+
+
+def test_targets_may_change_within_a_control_step(engine, go2):
+    run = Run(engine, go2, torque_limit=np.full(12, 5.0), joint_friction=0.0, kp=1000.0, kd=0.0)
+    sent = []
+    accept = run.system.setGeneralizedForce
+    run.system.setGeneralizedForce = lambda force: (sent.append(force.copy()), accept(force))
+    targets = hold(run.target) + 1.0
+    targets[:, STEPS // 2 :] -= 2.0
+    run.backend.advance(targets, np.zeros((1, 6)), PhysicsTrace.allocate(1, STEPS), 0)
+    forces = np.array(sent)[:, 6:]
+    assert (forces[: STEPS // 2] == 5.0).all()
+    assert (forces[STEPS // 2 :] == -5.0).all()
+
+
 def test_standing_forces_and_normals(engine, go2):
     """Whether a foot is object A or B, whether a contact is there twice, the trace has the ground's force on it."""
     run = Run(engine, go2, height=standing_height(go2), **STIFF)
@@ -214,7 +246,7 @@ def test_only_the_feets_contacts_count(engine, go2):
         run.backend.reset(np.array([[0.0, 0.0, 50.0]]), LEVEL, run.target)
         trace = PhysicsTrace.allocate(1, STEPS)
         trace.foot_force[:], trace.foot_normal[:], trace.torso_contact[:] = 7.0, 7.0, True
-        run.backend.advance(run.target, np.zeros((1, 3)), trace, 0)
+        run.backend.advance(hold(run.target), np.zeros((1, 6)), trace, 0)
         return trace.foot_force[0, 0], trace.foot_normal[0, 0], trace.torso_contact[0, 0]
 
     for is_a in (True, False):
@@ -385,7 +417,7 @@ def test_what_has_no_effect_is_said_once(engine, go2, caplog):
     with caplog.at_level(logging.WARNING):
         Run(engine, go2)
         Run(engine, go2)
-    assert len([record for record in caplog.records if "softness of the feet" in record.message]) == 1
+    assert len([record for record in caplog.records if "damping of the feet" in record.message]) == 1
 
 
 def one_line(build) -> str:
@@ -457,6 +489,7 @@ def test_rollouts_come_through_the_same_code(go2):
     data = SimulationConfig.load().model_dump()
     data |= {"duration": 0.4, "settle": 0.2, "minimum_duration": 0.2, "batch": 2}
     data["physics"] |= {"backend": "raisim", "rate_hz": 1000}
+    data["sampling"] = {}  # not all rates of samples divide this one
     data["terrain"] |= {kind: {"weight": 0.0} for kind in TERRAIN_KINDS} | {"flat": {"weight": 1.0}}
     data["commands"] |= {"standing": 1.0}
     data["randomization"]["contact"]["slip_probability"] = 0.05

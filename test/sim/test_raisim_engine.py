@@ -25,7 +25,9 @@ FLAT = Terrain("flat", planes=(Plane(),))
 MASS = 15.2064
 
 
-def run(go2, control_steps, *, height=None, yaw=0.3, push=(0.0, 0.0, 0.0), terrain=FLAT, offset=0.0):
+def run(
+    go2, control_steps, *, height=None, yaw=0.3, push=(0.0, 0.0, 0.0), torque=(0.0, 0.0, 0.0), terrain=FLAT, offset=0.0
+):
     dynamics = RobotDynamics(200.0, 5.0, go2.torque_limits, joint_friction=0.0)
     backend = create_backend([Scene(terrain, dynamics)], go2, CONFIG)
     posture = go2.nominal_joint_positions
@@ -35,7 +37,8 @@ def run(go2, control_steps, *, height=None, yaw=0.3, push=(0.0, 0.0, 0.0), terra
     trace = PhysicsTrace.allocate(1, control_steps * STEPS)
     backend.reset(position, orientation, posture[None])
     for step in range(control_steps):
-        backend.advance(posture[None] + offset, np.array([push]), trace, step * STEPS)
+        target = np.tile(posture + offset, (1, STEPS, 1))
+        backend.advance(target, np.array([[*push, *torque]]), trace, step * STEPS)
     return trace
 
 
@@ -53,6 +56,15 @@ def test_push(go2, yaw):
     expected = 100.0 / MASS * 0.1
     assert trace.velocity[0, -1, 0] == pytest.approx(expected, rel=0.1)
     assert abs(trace.velocity[0, -1, 1]) < 0.1 * expected
+
+
+@pytest.mark.parametrize("yaw", [0.0, 1.2])
+def test_torque_is_in_the_world_frame(go2, yaw):
+    trace = run(go2, 5, height=50.0, yaw=yaw, torque=(4.0, 0.0, 0.0))
+    turned = Rotation.from_quat(trace.orientation[0, -1]) * Rotation.from_euler("z", yaw).inv()
+    axis = turned.as_rotvec() / turned.magnitude()
+    assert axis[0] > 0.95
+    assert turned.magnitude() > 0.02
 
 
 def test_angular_velocity_is_the_bodys(go2):

@@ -39,7 +39,8 @@ class PhysicsConfig(BaseModel):
 
     Attributes:
         backend: a key of `BACKENDS`.
-        rate_hz: physics steps a second; a multiple of the estimator's rate.
+        rate_hz: physics steps a second; a multiple of the estimator's rate. The paper's is 4000; the default costs half
+            as much.
         sample_rate_hz: rate of the sensors (Hz).
         threads: threads that step the batch.
         friction_cone: "pyramidal", or "elliptic" (exact; a third slower, and feet are less stable where facets meet).
@@ -91,6 +92,8 @@ class RobotDynamics:
         armature: kg m^2, inertia of the rotors seen at the joints.
         foot_friction: sliding friction coefficient of the feet.
         foot_time_constant: s, how soft the feet are.
+        foot_damping_ratio: of the feet's contact; 1 is critical damping, below it feet rebound.
+        actuator_delay: s, from a joint target's being sent to its reaching the motors.
     """
 
     kp: float
@@ -105,6 +108,8 @@ class RobotDynamics:
     armature: float = 0.01
     foot_friction: float = 0.8
     foot_time_constant: float = 0.02
+    foot_damping_ratio: float = 1.0
+    actuator_delay: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -173,8 +178,14 @@ class SimulationBackend(Protocol):
         """Put the robots at rest: (B, 3) m, (B, 4) x, y, z, w, (B, 12) rad."""
 
     def advance(self, joint_target: FloatArray, push: FloatArray, trace: PhysicsTrace, start: int) -> None:
-        """One control step: hold the joint targets (B, 12) rad and the push (B, 3) N (world frame, at the base link's
-        origin), and record ``steps_per_control`` steps in the trace from index ``start`` on."""
+        """One control step of S = ``steps_per_control`` physics steps, recorded in the trace from index ``start`` on.
+
+        Args:
+            joint_target: (B, S, 12) rad, what the motors follow in each physics step.
+            push: (B, 6) force (N, at the base link's origin) and torque (N m) on the base link, world frame, constant.
+            trace: where to record.
+            start: index of the first of the steps.
+        """
 
     def set_foot_friction(self, friction: FloatArray) -> None:
         """Sliding friction of each foot from now on, (B, 4)."""

@@ -8,6 +8,7 @@ import mujoco
 import numpy as np
 from mujoco import rollout
 from numpy.typing import NDArray
+from scipy.spatial.transform import Rotation
 
 from trace_ros.errors import TraceError
 from trace_ros.geometry import GRAVITY
@@ -75,8 +76,9 @@ class MujocoBackend:
 
     def advance(self, joint_target: FloatArray, push: FloatArray, trace: PhysicsTrace, start: int) -> None:
         """See the protocol."""
-        self._control[:, :, : self._nu] = joint_target[:, None]
-        self._control[:, :, self._push : self._push + 3] = push[:, None]
+        self._control[:, :, : self._nu] = joint_target
+        self._control[:, :, self._push : self._push + 3] = push[:, None, :3]
+        self._control[:, :, self._push + 3 : self._push + 6] = self._body_torque(push[:, 3:])[:, None]
         self._rollout.rollout(
             self._models,
             self._data,
@@ -105,6 +107,18 @@ class MujocoBackend:
         trace.foot_force[:, part] = self._sensors[:, :, :forces].reshape(shape)
         trace.foot_normal[:, part] = self._sensors[:, :, forces:normals].reshape(shape)
         trace.torso_contact[:, part] = self._sensors[:, :, normals] > 0
+
+    def _body_torque(self, torque: FloatArray) -> FloatArray:
+        """A torque (B, 3) in the world's axes as the floating base takes it: in the body's, which it then keeps for the
+        control step (they turn by a few hundredths of a radian in it)."""
+        if not torque.any():
+            return torque
+        quaternion = self._current[:, self._root_qpos + 3 : self._root_qpos + 7][:, [1, 2, 3, 0]]
+        # A state that blew up may have none.
+        sound = np.isfinite(quaternion).all(axis=1) & (np.linalg.norm(quaternion, axis=1) > 0)
+        turned = np.zeros_like(torque)
+        turned[sound] = Rotation.from_quat(quaternion[sound]).inv().apply(torque[sound])
+        return turned
 
     def set_foot_friction(self, friction: FloatArray) -> None:
         """See the protocol."""
@@ -223,7 +237,7 @@ def _apply_dynamics(spec: mujoco.MjSpec, dynamics: RobotDynamics, robot: RobotDe
     for link in robot.foot_links:
         foot = spec.geom(_foot_geom(link))
         foot.friction[0] = dynamics.foot_friction
-        foot.solref[:] = [dynamics.foot_time_constant, 1.0]
+        foot.solref[:] = _solref(dynamics.foot_time_constant, dynamics.foot_damping_ratio)
 
 
 def _add_terrain(spec: mujoco.MjSpec, scene: Scene) -> None:
@@ -257,6 +271,16 @@ def _finish_ground(geom: mujoco.MjsGeom, surface: Surface, feet: RobotDynamics) 
     geom.priority = _GROUND_PRIORITY
     geom.friction[0] = feet.foot_friction if surface.friction is None else surface.friction
     time_constant = feet.foot_time_constant if surface.time_constant is None else surface.time_constant
-    geom.solref[:] = [time_constant, 1.0]
+    geom.solref[:] = _solref(time_constant, feet.foot_damping_ratio)
     if surface.sinkage is not None:
         geom.solimp[2] = max(surface.sinkage, _FOOT_WIDTH)
+
+
+def _solref(time_constant: float, damping_ratio: float) -> list[float]:
+    """MuJoCo's reference parameters of a contact.
+
+    Its stiffness goes with 1 / (time constant x damping ratio)^2 and its damping with 1 / time constant, so another
+    damping ratio alone would also change how soft the contact is. Here the time constant is 1 / natural frequency and
+    decides the softness alone, as it does in MuJoCo at a ratio of 1.
+    """
+    return [time_constant / damping_ratio, damping_ratio]

@@ -9,9 +9,9 @@ Joint torques are explicit, ``kp (q_des - q) - kd dq`` clipped to the limit, ane
 controller is implicit and does not tell the torque that it applied. Masses, damping, rotor inertia and the feet's
 materials go into the URDF that the engine is given (`trace_ros.sim.raisim_urdf`).
 
-Contacts are hard here: the softness of feet (`RobotDynamics.foot_time_constant`) has no effect, and soft ground is
-refused. Of `PhysicsConfig`, ``threads``, ``friction_cone``, ``noslip_iterations`` and ``friction_impedance`` belong to
-MuJoCo: raisimpy steps on one thread, with the exact cone.
+Contacts are hard here: the softness and damping of feet (`RobotDynamics.foot_time_constant`, ``foot_damping_ratio``)
+have no effect, and soft ground is refused. Of `PhysicsConfig`, ``threads``, ``friction_cone``, ``noslip_iterations``
+and ``friction_impedance`` belong to MuJoCo: raisimpy steps on one thread, with the exact cone.
 """
 
 from __future__ import annotations
@@ -179,13 +179,13 @@ class _RobotWorld:
     def advance(
         self, target: FloatArray, push: FloatArray, steps: int, trace: PhysicsTrace, robot: int, start: int
     ) -> None:
-        """``steps`` physics steps; target (12,) rad, push (3,) N. Records them as the protocol says."""
+        """``steps`` physics steps; target (steps, 12) rad, push (6,) N, N m. Records them as the protocol says."""
         states = np.empty((steps, _POSITION_SIZE)), np.empty((steps, _VELOCITY_SIZE))
         if not self._broken:
             self._state = self._system.getState()
         for step in range(steps):
             if not self._broken:
-                self._step(target, push)
+                self._step(target[step], push)
             states[0][step], states[1][step] = self._state
             self._record_contacts(trace, robot, start + step)
         self._record_states(*states, trace, robot, slice(start, start + steps))
@@ -196,9 +196,11 @@ class _RobotWorld:
             target, coordinates[self._joint_position], velocities[self._joint_velocity]
         )
         self._system.setGeneralizedForce(self._force)
-        if push.any():
-            # World frame, at a point of the body's frame; lasts for one step.
-            self._system.setExternalForce(_BASE, np.zeros(3), push)
+        # World frame, the force at a point of the body's frame; both last for one step.
+        if push[:3].any():
+            self._system.setExternalForce(_BASE, np.zeros(3), push[:3])
+        if push[3:].any():
+            self._system.setExternalTorque(_BASE, push[3:])
         self._world.integrate()
         state = self._system.getState()
         # A state that blew up ends the rollout as a fall, and the engine is left alone with it.
@@ -313,8 +315,8 @@ def _create_world(engine: Any) -> Any:
 def _say_what_has_no_effect() -> None:
     """Once in a process."""
     logger.warning(
-        "RaiSim's contacts are hard: the softness of the feet (time_constant) has no effect; nor have physics.threads, "
-        "friction_cone, noslip_iterations and friction_impedance, which are MuJoCo's"
+        "RaiSim's contacts are hard: softness and damping of the feet (time_constant, damping_ratio) have no effect, "
+        "nor have physics.threads, friction_cone, noslip_iterations and friction_impedance, which are MuJoCo's"
     )
 
 

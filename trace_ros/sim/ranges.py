@@ -26,6 +26,24 @@ Range = Annotated[tuple[float, float], AfterValidator(_ordered)]
 """Bounds of a uniform distribution; equal bounds give a constant."""
 
 
+def _not_negative(value: tuple[float, float]) -> tuple[float, float]:
+    if value[0] < 0:
+        raise ValueError(f"must not be negative, got {list(value)}")
+    return value
+
+
+def _positive(value: tuple[float, float]) -> tuple[float, float]:
+    if value[0] <= 0:
+        raise ValueError(f"must be positive, got {list(value)}")
+    return value
+
+
+NotNegativeRange = Annotated[Range, AfterValidator(_not_negative)]
+"""The same for what may be zero, but not less."""
+PositiveRange = Annotated[Range, AfterValidator(_positive)]
+"""The same for what must be above zero."""
+
+
 def draw(rng: np.random.Generator, bounds: tuple[float, float]) -> float:
     """One number, uniform between the bounds."""
     return float(rng.uniform(*bounds))

@@ -11,6 +11,7 @@ from scipy.spatial.transform import Rotation
 
 from trace_ros.logs import JOINTS
 from trace_ros.robot import RobotDescription
+from trace_ros.sim.actuation import DelayedTargets
 from trace_ros.sim.backend import PhysicsConfig, PhysicsTrace, Scene, create_backend
 from trace_ros.sim.domain_randomization import SlipProcess
 from trace_ros.sim.policy import PolicyInput
@@ -50,16 +51,18 @@ class Walk:
         self._policy = policy
         self._physics = physics
         self._robots = len(scenes)
+        self._delayed = DelayedTargets(np.array([scene.dynamics.actuator_delay for scene in scenes]), physics)
         self._step = 0
         self.trace = PhysicsTrace.allocate(self._robots, control_steps * physics.steps_per_control)
         """All that happened so far, at the physics rate."""
         self.joint_target = np.zeros((self._robots, control_steps, JOINTS))
-        """(B, T, 12) rad, targets of each control step."""
+        """(B, T, 12) rad, targets of each control step, as they are sent: the motors may get them later."""
 
     def reset(self, position: FloatArray, orientation: FloatArray) -> None:
         """Put the robots at rest in the policy's default posture: (B, 3) m, (B, 4) x, y, z, w."""
         joints = np.tile(self._policy.policy.default_joint_position, (self._robots, 1))
         self._backend.reset(position, orientation, joints)
+        self._delayed.reset(joints)
         self._position, self._orientation = position.copy(), orientation.copy()
         self._rate = np.zeros((self._robots, 3))
         self._joint_position, self._joint_velocity = joints, np.zeros_like(joints)
@@ -77,7 +80,14 @@ class Walk:
         return self._orientation
 
     def step(self, command: FloatArray, hold: BoolArray, push: FloatArray, slips: SlipProcess | None = None) -> None:
-        """Ten milliseconds: command (B, 3) m/s, m/s, rad/s; hold (B,): keep still; push (B, 3) N, world frame."""
+        """Ten milliseconds.
+
+        Args:
+            command: (B, 3) m/s, m/s, rad/s.
+            hold: (B,) keep still.
+            push: (B, 6) force (N) and torque (N m) on the base link's origin, world frame.
+            slips: sudden slips of the feet.
+        """
         if slips is not None and (friction := slips.update(self._step, self._contact)) is not None:
             self._backend.set_foot_friction(friction)
         gravity = Rotation.from_quat(self._orientation).inv().apply([0.0, 0.0, -1.0])
@@ -85,7 +95,7 @@ class Walk:
         target = self._policy.act(observed, hold)
         self.joint_target[:, self._step] = target
         start = self._step * self._physics.steps_per_control
-        self._backend.advance(target, push, self.trace, start)
+        self._backend.advance(self._delayed.send(target), push, self.trace, start)
         last = start + self._physics.steps_per_control - 1
         trace = self.trace
         self._position = trace.position[:, last]
