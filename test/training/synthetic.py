@@ -75,6 +75,16 @@ class SyntheticSource:
 
 
 @dataclass(frozen=True)
+class PartlyBlindSource(SyntheticSource):
+    """Every other rollout lacks the channels that a robot may lack."""
+
+    def __call__(self, robot: RobotDescription, seed: int, count: int) -> Iterator[SyntheticRollout]:
+        for index, walk in enumerate(super().__call__(robot, seed, count)):
+            bare = replace(walk.measured, joint_velocity=None, joint_torque=None, torque_source="none")
+            yield walk if index % 2 else replace(walk, measured=bare)
+
+
+@dataclass(frozen=True)
 class FailingSource:
     """Has nothing to give."""
 

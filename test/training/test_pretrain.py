@@ -15,7 +15,7 @@ import pytest
 import torch
 from pretraining import Recorder, describe
 from pydantic import ValidationError
-from synthetic import FailingSource, SyntheticSource
+from synthetic import FailingSource, PartlyBlindSource, SyntheticSource
 
 from trace_ros.errors import TraceError
 from trace_ros.estimator.network import TraceNetwork
@@ -23,7 +23,7 @@ from trace_ros.training.config import OptimiserConfig, TrainingConfig
 from trace_ros.training.dataset import ROW_SIZE, FeedbackNoise, make_segment
 from trace_ros.training.losses import LossConfig, total_loss
 from trace_ros.training.pretrain import Budget, Pretraining, measure_training_rate
-from trace_ros.training.state import load_state
+from trace_ros.training.state import load_state, save_state
 
 SOURCE = SyntheticSource(samples=90)
 
@@ -130,6 +130,32 @@ def test_another_robots_run_is_not_resumed(unbroken):
     other.__dict__.pop("fingerprint", None)
     with pytest.raises(TraceError, match="trains go2"):
         Pretraining.resume(type(description)(**{**vars(description), "robot": other}), SOURCE, unbroken[1])
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_it_learns_what_an_absent_torque_means(tmp_path, precision):
+    run, recorder = (
+        Pretraining.start(describe(steps=10, precision=precision), PartlyBlindSource(90), tmp_path),
+        Recorder(),
+    )
+    assert run.run(recorder)
+    assert np.isfinite(recorder.losses).all()
+    assert all(math.isfinite(value) for value in recorder.figures[-1].values())
+    assert run.evaluated_network().absent_torque.abs().min() > 0
+
+
+def test_the_intervals_of_the_data_are_kept(unbroken):
+    np.testing.assert_allclose(load_state(unbroken[1] / "checkpoint.pt")["interval_s"], (0.00198, 0.00202), rtol=1e-6)
+    run = Pretraining.resume(describe(steps=60), SOURCE, unbroken[1])
+    np.testing.assert_allclose(run.interval_s, (0.00198, 0.00202), rtol=1e-6)
+
+
+def test_a_run_of_a_network_with_fewer_parameters_is_not_resumed(unbroken, tmp_path):
+    state = load_state(unbroken[1] / "checkpoint.pt")
+    state["optimiser"]["param_groups"][0]["params"].pop()
+    save_state(tmp_path / "checkpoint.pt", state)
+    with pytest.raises(TraceError, match="exported, but not resumed"):
+        Pretraining.resume(describe(steps=60), SOURCE, tmp_path)
 
 
 def test_leftovers_of_other_settings_are_not_trained_on(tmp_path):
