@@ -60,7 +60,7 @@ def test_specific_force_integrates_to_the_velocity_of_the_imu(batch, go2):
         # An impact within the interval leaves a difference of second order.
         assert np.abs(np.diff(at_imu, axis=0) - predicted).max() < 1e-3
         # Over the whole rollout the differences must not add up.
-        assert np.abs(at_imu[-1] - at_imu[0] - predicted.sum(axis=0)).max() < 2e-3
+        assert np.abs(at_imu[-1] - at_imu[0] - predicted.sum(axis=0)).max() < 3e-3
 
 
 def test_velocity_is_of_the_base_link_origin_in_the_body_frame(batch):
@@ -143,6 +143,33 @@ def test_same_seed_same_rollouts_and_they_can_be_sent(short_config, go2):
     assert np.array_equal(sent.clean.foot_force, first[0].clean.foot_force)
 
 
+def test_one_batch_gives_all_rates_with_losses_and_absent_channels(short_config, go2):
+    sampling = SimulationConfig.load().sampling.model_dump() | {"rates": {500: 1.0, 400: 1.0, 250: 1.0, 200: 1.0}}
+    sensors = {"joint_velocity_absent": 0.3, "joint_torque_absent": 0.3, "imu_held": 0.3}
+    data = changed(short_config, duration=1.0, sensors=sensors, terrain=NO_GROUND_BUT | {"flat": {"weight": 1.0}})
+    config = SimulationConfig.model_validate(data.model_dump() | {"sampling": sampling, "batch": 24})
+    rollouts = list(simulate_rollouts(config, go2, 4, 24))
+    assert {rollout.info["rate_hz"] for rollout in rollouts} == {500.0, 400.0, 250.0, 200.0}
+    lost = 0
+    for rollout in rollouts:
+        clean, measured, rate = rollout.clean, rollout.measured, rollout.info["rate_hz"]
+        assert clean.rate_hz == pytest.approx(rate)
+        whole = round(config.duration * rate) if not rollout.info["fell"] else None
+        assert whole is None or len(clean) == round(whole * (1 - rollout.info["lost"]))
+        lost += len(clean) != whole
+        assert len(clean.reference) == len(clean) == len(measured) == len(measured.reference)
+        assert np.array_equal(clean.reference.stamp_ns, clean.stamp_ns)
+        assert np.array_equal(measured.stamp_ns, clean.stamp_ns)
+        assert (np.diff(clean.stamp_ns) <= (config.sampling.lost_burst[1] + 1) * 1e9 / rate + 1e6).all()
+        assert (measured.joint_velocity is None) == bool(rollout.info["joint_velocity_absent"])
+        assert (measured.joint_torque is None) == bool(rollout.info["joint_torque_absent"])
+        assert clean.joint_velocity is not None
+        assert clean.joint_torque is not None
+    assert lost >= 8
+    for channel in ("joint_velocity_absent", "joint_torque_absent", "imu_update_hz"):
+        assert 2 <= sum(rollout.info[channel] > 0 for rollout in rollouts) <= 14
+
+
 def test_falls_are_cut_with_a_margin(short_config, go2):
     violent = {"probability": 1.0, "force": [600.0, 900.0], "duration": [0.3, 0.4], "interval": [0.3, 0.5]}
     data = short_config.model_dump()
@@ -175,10 +202,10 @@ def test_held_robots_stand_still(short_config, go2):
     data["randomization"]["contact"]["slip_probability"] = 0.0
     data["terrain"] = NO_GROUND_BUT | {"flat": {"weight": 1.0}}
     for rollout in simulate_rollouts(SimulationConfig.model_validate(data), go2, 3, 4):
-        late = rollout.clean.select(slice(-300, None))
+        late = rollout.clean.select(slice(-200, None))
         assert np.abs(late.angular_velocity).max() < 0.02
         assert np.abs(late.joint_velocity).max() < 0.05
-        assert np.linalg.norm(rollout.clean.reference.velocity[-300:], axis=1).max() < 3e-3
+        assert np.linalg.norm(rollout.clean.reference.velocity[-200:], axis=1).max() < 5e-3
 
 
 @pytest.mark.parametrize(
@@ -188,6 +215,8 @@ def test_held_robots_stand_still(short_config, go2):
         ("terrain: {flat: {wieght: 1}}", "terrain.flat.wieght"),
         ("policy: {low_pass: [0.6, 0.0]}", "low <= high"),
         ("physics: {rate_hz: 2100}", "multiple"),
+        ("{physics: {rate_hz: 1000}, sampling: {rates: {400: 1}}}", "400 Hz does not divide physics.rate_hz 1000"),
+        ("sensors: {imu_delay: [0, 3]}", "sensors.imu_delay"),
         ("- 1", "keys and values"),
     ],
 )
@@ -199,6 +228,18 @@ def test_bad_configuration_is_one_line(tmp_path, change, words):
     assert words in str(error.value)
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_what_a_configuration_does_not_name_stays_as_it_was():
+    """Courses and older configurations know nothing of delays, lost samples, other rates and absent channels."""
+    config = SimulationConfig.model_validate({"sensors": {"gyro_noise": 0.01}})
+    assert config.sampling.rates == {}
+    assert config.sampling.lost_probability == (0.0, 0.0)
+    sensors = config.sensors
+    assert sensors.noise_scale == (1.0, 1.0)
+    assert sensors.imu_delay == sensors.joint_delay == (0.0, 0.0)
+    assert sensors.imu_held == sensors.joint_held == sensors.gyro_scale == sensors.accel_scale == 0.0
+    assert sensors.joint_velocity_absent == sensors.joint_torque_absent == 0.0
 
 
 def test_all_terrain_off_is_refused():

@@ -26,6 +26,7 @@ from trace_ros.sim.domain_randomization import (
     draw_pushes,
     draw_slips,
 )
+from trace_ros.sim.placement import CommandedWay, farthest_reach
 from trace_ros.sim.policy import WalkingPolicy
 from trace_ros.sim.policy_randomization import (
     PolicyRandomizationConfig,
@@ -40,7 +41,7 @@ from trace_ros.sim.scaling import RobotSize, fit_to_robot
 from trace_ros.sim.sensors import SensorConfig
 from trace_ros.sim.terrain import Terrain
 from trace_ros.sim.terrain_generation import TerrainConfig, TerrainKind, generate_terrain
-from trace_ros.sim.walk import FallConfig, Walk, first_fall, standing_pose
+from trace_ros.sim.walk import FallConfig, Walk, first_departure, first_fall, standing_pose
 
 FloatArray = NDArray[np.float64]
 logger = logging.getLogger(__name__)
@@ -52,8 +53,6 @@ _BATCHED_KINDS: tuple[tuple[TerrainKind, ...], ...] = (
     ("discrete", "random_steps", "inclined_steps"),
     ("stairs",),
 )
-# Ground beyond the farthest point that a robot can reach by its commands (m).
-_TERRAIN_MARGIN = 1.0
 
 
 class SimulationConfig(BaseModel):
@@ -127,7 +126,7 @@ class RolloutStatistics:
 
     Attributes:
         simulated: rollouts simulated.
-        fallen: rollouts with a fall (cut).
+        fallen: rollouts with a fall, or that left their ground (cut).
         dropped: rollouts that were too short after the cut.
         by_terrain: (simulated, fallen) of each kind of ground.
     """
@@ -151,6 +150,7 @@ class _Plan:
     """All that is drawn for one rollout before it is simulated."""
 
     scene: Scene
+    start: FloatArray
     yaw: float
     variation: PolicyVariation
     commands: FloatArray
@@ -210,14 +210,17 @@ def _draw_plan(
     rng: np.random.Generator,
 ) -> _Plan:
     duration = config.control_steps / CONTROL_RATE_HZ
-    reach = float(np.linalg.norm(policy.command_limits[:2])) * config.commands.limit * duration + _TERRAIN_MARGIN
     randomization = config.randomization
-    terrain = generate_terrain(kind, config.terrain, reach, rng)
     commands = draw_commands(config.commands, policy.command_limits, duration, CONTROL_RATE_HZ, rng)
     holds = rng.random() < config.commands.hold
+    yaw = float(rng.uniform(-np.pi, np.pi))
+    way = CommandedWay.of(commands, yaw, CONTROL_RATE_HZ)
+    reach = farthest_reach(config.commands.limit * policy.command_limits, duration)
+    terrain = generate_terrain(kind, config.terrain, reach, rng, way.half_extent)
     return _Plan(
         scene=Scene(terrain, draw_dynamics(randomization, robot, policy, terrain.smooth, rng)),
-        yaw=float(rng.uniform(-np.pi, np.pi)),
+        start=way.start_on(terrain),
+        yaw=yaw,
         variation=draw_variation(config.policy, policy, rng),
         commands=commands,
         hold=hold_phases(commands, config.commands.hold_after, CONTROL_RATE_HZ) & holds,
@@ -239,7 +242,7 @@ def _simulate_batch(
     walk.reset(
         *standing_pose(
             [plan.scene.terrain for plan in plans],
-            np.zeros((len(plans), 2)),
+            np.stack([plan.start for plan in plans]),
             np.array([plan.yaw for plan in plans]),
             policy.default_joint_position,
             robot,
@@ -258,12 +261,13 @@ def _simulate_batch(
     first = round(config.settle * rate) - 1
     stride = config.sampling.longest_stride(config.physics)
     shortest = max(config.minimum_duration * rate - stride, stride)
-    falls = first_fall(walk.trace, config.falls)
+    departures = first_departure(walk.trace, [plan.scene.terrain for plan in plans], config.falls)
+    falls = np.minimum(first_fall(walk.trace, config.falls), departures)
     total = walk.trace.position.shape[1]
     for index, plan in enumerate(plans):
-        fell = falls[index] < total
+        fell = bool(falls[index] < total)
         end = int(falls[index]) - int(config.falls.margin * rate) if fell else total
-        dropped = end - 1 - first < shortest
+        dropped = bool(end - 1 - first < shortest)
         statistics.count(plan.scene.terrain.kind, fell, dropped)
         if dropped:
             continue
