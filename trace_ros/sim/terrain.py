@@ -129,6 +129,7 @@ class Terrain:
         kind: name for records.
         planes, height_fields, boxes: the parts.
         difficulty: what was drawn for it, for records.
+        half_size: m, the ground reaches at least so far from the origin along x and y; infinite where it has no end.
     """
 
     kind: str
@@ -136,6 +137,7 @@ class Terrain:
     height_fields: tuple[HeightField, ...] = ()
     boxes: tuple[Box, ...] = ()
     difficulty: float = 0.0
+    half_size: float = np.inf
 
     def height_at(self, xy: FloatArray) -> FloatArray:
         """Height of the highest part (m); minus infinity where there is no ground. ``(N, 2) -> (N,)``."""

@@ -86,8 +86,8 @@ class TerrainConfig(BaseModel):
     """How often each kind comes (weights, relative to their sum) and how difficult it is.
 
     Attributes:
-        blocks_per_side: blocks of the three kinds made of them fill a square of so many a side; the ground beyond is
-            level. Each costs time in every physics step.
+        blocks_per_side: blocks of the three kinds made of them fill a square of so many a side, around the way that the
+            robot is told to walk; the ground beyond is level. Each costs time in every physics step.
     """
 
     model_config = STRICT
@@ -117,8 +117,18 @@ class TerrainConfig(BaseModel):
         return TERRAIN_KINDS[int(rng.choice(len(weights), p=weights / weights.sum()))]
 
 
-def generate_terrain(kind: TerrainKind, config: TerrainConfig, half_size: float, rng: np.random.Generator) -> Terrain:
-    """Ground of one kind around the origin, reaching at least ``half_size`` (m) to all sides."""
+def generate_terrain(
+    kind: TerrainKind, config: TerrainConfig, half_size: float, rng: np.random.Generator, way: float = 0.0
+) -> Terrain:
+    """Ground of one kind around the origin.
+
+    Args:
+        kind: which.
+        config: the distribution.
+        half_size: m, it reaches at least so far to all sides.
+        rng: of all draws.
+        way: m, blocks reach at least so far, if need be by being larger (up to the largest ``size``).
+    """
     if kind == "flat":
         return Terrain(kind, planes=(Plane(),))
     if kind == "slope":
@@ -126,22 +136,25 @@ def generate_terrain(kind: TerrainKind, config: TerrainConfig, half_size: float,
         return Terrain(kind, planes=(Plane(inclination),), difficulty=inclination)
     if kind == "stairs":
         rise = draw(rng, config.stairs.rise)
-        return Terrain(kind, boxes=_staircase(config.stairs, rise, half_size, rng), difficulty=rise)
+        boxes = _staircase(config.stairs, rise, half_size, rng)
+        return Terrain(kind, boxes=boxes, difficulty=rise, half_size=half_size)
     if kind == "perlin":
         count = 2 * int(np.ceil(half_size / config.perlin.cell)) + 1
         amplitude, wavelength = draw(rng, config.perlin.amplitude), draw(rng, config.perlin.wavelength)
         heights = perlin_heights((count, count), config.perlin.cell, amplitude, wavelength, rng)
         field = HeightField((0.0, 0.0), config.perlin.cell, heights)
-        return Terrain(kind, height_fields=(field,), difficulty=amplitude)
+        return Terrain(kind, height_fields=(field,), difficulty=amplitude, half_size=min(field.half_size))
     per_side = config.blocks_per_side
     if kind == "discrete":
         height = draw(rng, config.discrete.height)
-        extent = per_side * sum(config.discrete.size) / 4
+        extent = max(per_side * sum(config.discrete.size) / 4, way)
         boxes = discrete_boxes(height, config.discrete.size, per_side**2, (extent, extent), rng)
     else:
         blocks = config.random_steps if kind == "random_steps" else config.inclined_steps
         height = draw(rng, blocks.height)
-        boxes = block_boxes(height, draw(rng, blocks.size), draw(rng, blocks.inclination), (per_side, per_side), rng)
+        smallest, largest = blocks.size
+        size = draw(rng, (min(max(smallest, 2 * way / per_side), largest), largest))
+        boxes = block_boxes(height, size, draw(rng, blocks.inclination), (per_side, per_side), rng)
     # Beyond the blocks the ground is level.
     return Terrain(kind, planes=(Plane(),), boxes=boxes, difficulty=height)
 

@@ -24,16 +24,18 @@ BoolArray = NDArray[np.bool_]
 
 
 class FallConfig(BaseModel):
-    """When a robot has fallen, and how much before that is not to be used.
+    """When a robot has fallen or left its ground, and how much before that is not to be used.
 
     Attributes:
         tilt: rad, angle of the body's z axis from the vertical.
         margin: s, cut before the fall.
+        edge: m, distance from the end of the ground, where it has one, at which a robot has left it.
     """
 
     model_config = STRICT
     tilt: float = Field(default=1.047, gt=0, lt=3.15)
     margin: float = Field(default=0.3, ge=0)
+    edge: float = Field(default=0.5, ge=0)
 
 
 class Walk:
@@ -133,6 +135,15 @@ def standing_pose(
         ground = terrain.height_at(xy[index] + placed[:, :2])
         position[index, 2] = np.max(ground - placed[:, 2]) + robot.foot_radius + clearance
     return position, rotation.as_quat().reshape(-1, 4)
+
+
+def first_departure(trace: PhysicsTrace, terrains: Sequence[Terrain], config: FallConfig) -> NDArray[np.int64]:
+    """First physics step at which each robot has come too near to the end of its ground; the number of steps where it
+    has not. (B,)."""
+    half_size = np.array([terrain.half_size for terrain in terrains])
+    steps = trace.position.shape[1]
+    outside = np.abs(trace.position[..., :2]).max(axis=-1) > (half_size - config.edge)[:, None]
+    return np.where(outside.any(axis=1), outside.argmax(axis=1), steps)
 
 
 def first_fall(trace: PhysicsTrace, config: FallConfig) -> NDArray[np.int64]:
