@@ -44,21 +44,23 @@ def test_joint_order_is_fl_fr_rl_rr_and_hip_thigh_calf(go2):
     assert go2.foot_links == tuple(f"{leg}_foot" for leg in LEG_NAMES)
 
 
+@pytest.mark.parametrize("name", ["go2", "a1"])
 @settings(max_examples=50)
 @given(q=arrays(float, 12, elements=st.floats(-3, 3)))
-def test_kinematics_equal_pinocchio(go2, q):
-    model = pinocchio.buildModelFromUrdf(str(go2.urdf))
+def test_kinematics_equal_pinocchio(name, q):
+    robot = RobotDescription.load(name)
+    model = pinocchio.buildModelFromUrdf(str(robot.urdf))
     data = model.createData()
     configuration = np.zeros(model.nq)
     columns = []
-    for name, value in zip(go2.joint_names, q, strict=True):
+    for name, value in zip(robot.joint_names, q, strict=True):
         joint = model.joints[model.getJointId(name)]
         configuration[joint.idx_q] = value
         columns.append(joint.idx_v)
     pinocchio.computeJointJacobians(model, data, configuration)
     pinocchio.updateFramePlacements(model, data)
-    position, linear, angular = go2.kinematics.forward_and_jacobians(q[None])
-    for leg, foot in enumerate(go2.foot_links):
+    position, linear, angular = robot.kinematics.forward_and_jacobians(q[None])
+    for leg, foot in enumerate(robot.foot_links):
         frame = model.getFrameId(foot)
         jacobian = pinocchio.getFrameJacobian(model, data, frame, pinocchio.LOCAL_WORLD_ALIGNED)
         own = columns[3 * leg : 3 * leg + 3]
@@ -90,6 +92,12 @@ def test_fingerprint_sees_geometry_and_not_gains(go2, robot_files):
     assert longer.fingerprint != go2.fingerprint
 
 
+def test_mass_and_height_are_the_urdfs(go2):
+    assert go2.mass == pytest.approx(15.206, abs=1e-3)
+    feet = go2.kinematics.forward(go2.nominal_joint_positions)[0]
+    assert go2.standing_height == pytest.approx(0.022 - feet[:, 2].mean())
+
+
 def test_unknown_robot_lists_the_known_ones():
     with pytest.raises(TraceError, match=r"unknown robot 'go3'.*go2"):
         RobotDescription.load("go3")
@@ -115,6 +123,7 @@ def test_unknown_robot_lists_the_known_ones():
         (lambda d: d["legs"]["FL"]["joints"].reverse(), "moves by .*expected"),
         (lambda d: d.update(base_link="torso"), "links torso are missing"),
         (lambda d: d.update(urdf="none.urdf"), "none.urdf: cannot be read"),
+        (lambda d: d.update(nominal_joint_position={"FL": [0, 1, -2]}), "legs FR, RL, RR are missing"),
     ],
 )
 def test_a_wrong_yaml_is_refused_by_name(robot_files, change, message):
