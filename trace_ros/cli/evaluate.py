@@ -1,4 +1,4 @@
-"""``trace evaluate``: an estimator, or a recorded odometry, against the reference of any log."""
+"""``trace evaluate``: an estimator, or a recorded odometry, against the reference of logs or simulated courses."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from trace_ros.cli.options import (
     InitialOption,
     JointOption,
     JsonOption,
-    Logs,
-    ModelOption,
     OdometryOption,
     ReferenceOption,
     RobotOption,
@@ -28,9 +26,25 @@ from trace_ros.robot import RobotDescription
 
 
 def evaluate(
-    logs: Logs,
+    logs: Annotated[
+        list[Path] | None, typer.Argument(help="Logs: rosbag2 directories, .mcap, .db3, .npz or .csv files.")
+    ] = None,
     robot: RobotOption = "go2",
-    model: ModelOption = None,
+    model: Annotated[
+        list[Path] | None,
+        typer.Option(help="Model [models/<robot>/trace.pt]. With --courses possibly several, each after its --model."),
+    ] = None,
+    courses: Annotated[
+        str | None,
+        typer.Option(
+            help="Instead of logs: a set of simulated courses (config/benchmark), its YAML file, or a folder "
+            "of such logs."
+        ),
+    ] = None,
+    only: Annotated[str | None, typer.Option(help="Of the courses, these: flat,stairs.")] = None,
+    seeds: Annotated[str | None, typer.Option(help="Of the walks, instead of the set's: 101,102.")] = None,
+    cache: Annotated[Path | None, typer.Option(help="Where simulated logs are kept [out/courses].")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Processes for the courses [2].", min=1, max=256)] = None,
     alignment: AlignmentOption = "posyaw",
     horizon: HorizonOption = 10.0,
     initial: InitialOption = "gravity",
@@ -44,7 +58,42 @@ def evaluate(
     report: Annotated[Path | None, typer.Option(help="Write report.html and pictures into this folder.")] = None,
     json_file: JsonOption = None,
 ) -> None:
-    """Run the estimator over logs, exactly as on the robot, and print the errors against their reference."""
+    """Run the estimator over logs, exactly as on the robot, and print the errors against their reference.
+
+    With --courses a simulated robot walks each course with each seed; its logs are kept, so that another model is
+    judged on the same.
+    """
+    if courses is not None:
+        others = {
+            "LOG": logs,
+            "--odometry-topic": odometry_topic,
+            "--imu-topic": imu_topic,
+            "--joint-topic": joint_topic,
+            "--reference-topic": reference_topic,
+            "--estimate": estimate,
+            "--report": report,
+        }
+        if given := [name for name, value in others.items() if value]:
+            raise TraceError(f"--courses judges simulated walks: {given[0]} does not go with it")
+        check_output(json_file)
+        settings = metric_settings(alignment, horizon)
+        from trace_ros.cli.courses import evaluate_on_courses
+        from trace_ros.evaluation.courses import DEFAULT_CACHE
+
+        judged = evaluate_on_courses(
+            courses, robot, model or [], settings, initial, only, seeds, cache or DEFAULT_CACHE, jobs or 2
+        )
+        if json_file is not None:
+            write_json(json_file, judged)
+            console.print(f"wrote {json_file}", highlight=False, soft_wrap=True)
+        return
+    for_courses = {"--only": only, "--seeds": seeds, "--cache": cache, "--jobs": jobs}
+    if given := [name for name, value in for_courses.items() if value is not None]:
+        raise TraceError(f"{given[0]} is for simulated courses: give --courses too")
+    if not logs:
+        raise TraceError("nothing to evaluate: give one or more logs, or --courses SET")
+    if model is not None and len(model) > 1:
+        raise TraceError("several models are for --courses; logs are judged with one at a time")
     if estimate is not None and len(logs) == 1 and estimate.suffix not in (".npz", ".tum", ".txt"):
         raise TraceError(f"--estimate {estimate}: for a single log give a file that ends in .npz or .tum")
     if estimate is not None and len(logs) > 1 and estimate.suffix:
@@ -58,7 +107,9 @@ def evaluate(
     from trace_ros.cli.evaluation import announce_report, evaluate_logs, result, show, subject
     from trace_ros.evaluation.runner import write_estimate
 
-    loaded, evaluations = evaluate_logs(logs, robot, model, settings, topics, initial, odometry_topic)
+    loaded, evaluations = evaluate_logs(
+        logs, robot, model[0] if model else None, settings, topics, initial, odometry_topic
+    )
     show(evaluations, settings, subject(robot, loaded, odometry_topic))
     if estimate is not None:
         for evaluation in evaluations:

@@ -1,0 +1,162 @@
+"""What ``trace evaluate --courses`` does: simulate or fetch the logs, judge the models, show."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import typer
+from rich.table import Table
+
+from trace_ros.cli.common import console, progress_bar, say
+from trace_ros.errors import TraceError
+from trace_ros.evaluation.courses import Row, course_runs, evaluate_courses, mean_rows
+from trace_ros.evaluation.metrics import MetricSettings
+from trace_ros.evaluation.report import alignment_text
+from trace_ros.evaluation.runner import InitialPose
+from trace_ros.resources import models_directory
+from trace_ros.robot import RobotDescription
+
+
+def evaluate_on_courses(
+    courses: str,
+    robot: str,
+    models: Sequence[Path],
+    settings: MetricSettings,
+    initial: str,
+    only: str | None,
+    seeds: str | None,
+    cache: Path,
+    jobs: int,
+) -> dict[str, Any]:
+    """Judge models on a set of courses, print a table for each, and return the result for machines.
+
+    Raises:
+        TraceError: a bad option, set, model or robot, or a robot that fell.
+        typer.Exit: 130 after Ctrl-C.
+    """
+    if initial not in get_args(InitialPose):
+        raise TraceError(f"--initial {initial!r} is none of {', '.join(get_args(InitialPose))}")
+    description = RobotDescription.load(robot)
+    paths = list(models) or [models_directory() / description.name / "trace.pt"]
+    names = None if only is None else _parts("--only", only)
+    numbers = None if seeds is None else _numbers(seeds)
+    runs = course_runs(courses, description, names, numbers, cache)
+    missing = sum(not run.log.is_file() for run in runs)
+    say(
+        f"{len(runs)} courses walked by {description.name}, {missing} of them to be simulated "
+        f"into {runs[0].log.parent}; {jobs} processes"
+    )
+    try:
+        with progress_bar() as progress:
+            task = progress.add_task("courses", total=len(runs))
+            rows = evaluate_courses(
+                paths,
+                courses,
+                description,
+                only=names,
+                seeds=numbers,
+                cache=cache,
+                jobs=jobs,
+                settings=settings,
+                initial=initial,  # type: ignore[arg-type]
+                progress=lambda done: progress.update(task, completed=done),
+            )
+    except KeyboardInterrupt:
+        say("stopped before the end; the logs that are simulated stay, nothing else was written")
+        raise typer.Exit(130) from None
+    means = mean_rows(rows)
+    for path in paths:
+        console.print(
+            _table(
+                [row for row in rows if row["model"] == str(path)],
+                [mean for mean in means if mean["model"] == str(path)],
+                f"{path} on {description.name}",
+                settings,
+            )
+        )
+    if len(paths) > 1:
+        console.print(_comparison(means, settings))
+    return {
+        "robot": robot,
+        "models": [str(path) for path in paths],
+        "courses": courses,
+        "logs": str(runs[0].log.parent),
+        "command": shlex.join(["trace", *sys.argv[1:]]),
+        "initial": initial,
+        "settings": settings.model_dump(mode="json"),
+        "rows": rows,
+        "means": means,
+    }
+
+
+def _parts(option: str, text: str) -> list[str]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(parts) or len(set(parts)) < len(parts):
+        raise TraceError(f"{option} {text!r}: give names with commas between them, each once")
+    return parts
+
+
+def _numbers(text: str) -> list[int]:
+    parts = _parts("--seeds", text)
+    if not all(part.isdecimal() for part in parts):
+        raise TraceError(f"--seeds {text!r}: give whole numbers with commas between them, such as 101,102")
+    return [int(part) for part in parts]
+
+
+def _relative(settings: MetricSettings) -> str:
+    return f"re{settings.horizon_s:g}_position_m"
+
+
+def _table(rows: Sequence[Row], means: Sequence[Row], title: str, settings: MetricSettings) -> Table:
+    table = Table(
+        title=f"{title}\n{alignment_text(settings)}; RE over {settings.horizon_s:g} s; m, m/s, rad",
+        box=None,
+        padding=(0, 1),
+    )
+    table.add_column("course", overflow="fold")
+    for column in ("seed", "path", "ATE", "% path", "z", "vel", "ori", "RE", "std", "P90"):
+        table.add_column(column, justify="right")
+    of_course = {mean["course"]: mean for mean in means}
+    for index, row in enumerate(rows):
+        table.add_row(row["course"], str(row["seed"]), *_cells(row, settings))
+        last = index + 1 == len(rows) or rows[index + 1]["course"] != row["course"]
+        if last and (mean := of_course[row["course"]])["rows"] > 1:
+            table.add_row(row["course"], "mean", *_cells(mean, settings), style="bold", end_section=True)
+    if len(of_course) > 2:
+        table.add_row("all courses", "mean", *_cells(of_course[None], settings), style="bold")
+    return table
+
+
+def _cells(row: Row, settings: MetricSettings) -> list[str]:
+    relative = row[_relative(settings)]
+    path, position = row["path_length_m"], row["ate_position_m"]
+    return [
+        f"{path:.1f}",
+        f"{position:.3f}",
+        f"{100 * position / path:.2f}" if path > 1.0 else "-",  # standing
+        *(f"{row[key]:.3f}" for key in ("ate_z_m", "ate_velocity_mps", "ate_orientation_rad")),
+        *("-" if relative is None else f"{relative[part]:.3f}" for part in ("mean", "std", "p90")),
+    ]
+
+
+def _comparison(means: Sequence[Row], settings: MetricSettings) -> Table:
+    """The models side by side: ATE and RE of the position, mean over the seeds."""
+    models = list(dict.fromkeys(mean["model"] for mean in means))
+    table = Table(title=f"means: ATE / RE over {settings.horizon_s:g} s of the position, m", box=None, padding=(0, 1))
+    table.add_column("course", overflow="fold")
+    for model in models:
+        table.add_column(model, justify="right", overflow="fold")
+    by_key = {(mean["course"], mean["model"]): mean for mean in means}
+    for course in dict.fromkeys(mean["course"] for mean in means):
+        cells = []
+        for model in models:
+            mean = by_key[course, model]
+            relative = mean[_relative(settings)]
+            over = "-" if relative is None else f"{relative['mean']:.3f}"
+            cells.append(f"{mean['ate_position_m']:.3f} / {over}")
+        table.add_row(course or "all courses", *cells, style="bold" if course is None else None)
+    return table

@@ -1,0 +1,250 @@
+"""Estimators on a set of simulated courses: the logs are simulated once and kept, every model is judged on the same.
+
+Work is spread over processes, one course and seed at a time. Each runs the estimator's own step, sample by sample, with
+its own output fed back, as on the robot.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from trace_ros.errors import TraceError
+from trace_ros.estimator.estimator import TraceEstimator
+from trace_ros.evaluation.metrics import MetricSettings
+from trace_ros.evaluation.processes import spread
+from trace_ros.evaluation.runner import InitialPose, evaluate_run
+from trace_ros.logs import SensorLog
+from trace_ros.robot import RobotDescription
+from trace_ros.sim.course import Course, simulate_course
+from trace_ros.sim.course_set import CourseSet, set_digest
+
+DEFAULT_CACHE = Path("out/courses")
+"""Where simulated logs are kept."""
+
+FIGURES = ("path_length_m", "ate_position_m", "ate_velocity_mps", "ate_orientation_rad", "ate_z_m")
+"""Numbers of a row besides the relative error of the position."""
+
+Row = dict[str, Any]
+"""``course``, ``seed``, ``model`` (path), `FIGURES`, and ``re10_position_m``: its mean, std and p90, or None on a
+course shorter than the horizon (the key carries the horizon)."""
+
+
+@dataclass(frozen=True)
+class CourseRun:
+    """One walk over one course.
+
+    Attributes:
+        course: its name.
+        seed: of the walk.
+        log: file of the simulated log, present or to be made.
+        plan: how to make it, or None: it must be present.
+    """
+
+    course: str
+    seed: int
+    log: Path
+    plan: Course | None
+
+
+def course_runs(
+    courses: CourseSet | Path | str,
+    robot: RobotDescription,
+    only: Sequence[str] | None = None,
+    seeds: Sequence[int] | None = None,
+    cache: Path = DEFAULT_CACHE,
+) -> list[CourseRun]:
+    """The walks of a set, course by course.
+
+    Args:
+        courses: a set, its name or its YAML file. Logs lie in ``cache/<set>-<robot>-<digest>/<course>_<seed>.npz``; the
+            digest is that of `trace_ros.sim.course_set.set_digest`. Or such a folder: its logs are taken as they are,
+            whatever the courses and the simulator have become since.
+        robot: whom to simulate.
+        only: names of courses, or None: all.
+        seeds: instead of the set's own.
+        cache: folder of folders of logs.
+
+    Raises:
+        TraceError: unknown set or course, or a folder without logs.
+    """
+    if not isinstance(courses, CourseSet):
+        if Path(courses).is_dir():
+            return _runs_in(Path(courses), only, seeds)
+        courses = CourseSet.load(courses)
+    folder = cache / f"{courses.name}-{robot.name}-{set_digest(courses, robot)}"
+    chosen = courses.select(only, seeds)
+    return [
+        CourseRun(course.name, seed, folder / f"{course.name}_{seed}.npz", course)
+        for course in chosen.courses
+        for seed in chosen.seeds
+    ]
+
+
+def _runs_in(folder: Path, only: Sequence[str] | None, seeds: Sequence[int] | None) -> list[CourseRun]:
+    names = [re.fullmatch(r"(.+)_(\d+)\.npz", path.name) for path in folder.iterdir()]
+    runs = [CourseRun(name[1], int(name[2]), folder / name[0], None) for name in names if name]
+    if not runs:
+        raise TraceError(f"{folder}: holds no log of a course (COURSE_SEED.npz)")
+    for kind, wanted, present in (
+        ("course", only, {run.course for run in runs}),
+        ("seed", seeds, {run.seed for run in runs}),
+    ):
+        if missing := [value for value in wanted or () if value not in present]:
+            known = ", ".join(map(str, sorted(present)))
+            raise TraceError(f"{folder}: holds no log of {kind} {missing[0]!r}: there are {known}")
+    chosen = [run for run in runs if (not only or run.course in only) and (not seeds or run.seed in seeds)]
+    order = {name: index for index, name in enumerate(only or ())}
+    return sorted(chosen, key=lambda run: (order.get(run.course, 0), run.course, run.seed))
+
+
+def evaluate_courses(
+    models: Sequence[Path],
+    courses: CourseSet | Path | str = "validation",
+    robot: RobotDescription | str = "go2",
+    *,
+    only: Sequence[str] | None = None,
+    seeds: Sequence[int] | None = None,
+    cache: Path = DEFAULT_CACHE,
+    jobs: int = 1,
+    settings: MetricSettings | None = None,
+    initial: InitialPose = "gravity",
+    progress: Callable[[float], None] | None = None,
+) -> list[Row]:
+    """Judge models on courses; simulates what is not in the cache.
+
+    Args:
+        models: exported models of the robot.
+        courses, only, seeds, cache: see `course_runs`.
+        robot: a description, or what `RobotDescription.load` takes.
+        jobs: processes. More than one are started afresh, so a script that asks for them needs the usual
+            ``if __name__ == "__main__":``.
+        settings: how to compare.
+        initial: see `trace_ros.evaluation.runner.evaluate_run`.
+        progress: called now and then with how many runs are done, broken ones included.
+
+    Returns:
+        A row for each model, course and seed, in this order.
+
+    Raises:
+        TraceError: a bad model, set or log, or a robot that fell.
+    """
+    description = robot if isinstance(robot, RobotDescription) else RobotDescription.load(robot)
+    judge = Judge(tuple(models), description, settings or MetricSettings(), initial)
+    runs = course_runs(courses, description, only, seeds, cache)
+    for model in judge.models:  # a bad one must fail here, not after the simulation
+        TraceEstimator.load(model, description)
+    rows = spread(judge, runs, jobs, progress)
+    # By model first: that is how tables are read.
+    return [row for at in range(len(judge.models)) for run in rows for row in run[at : at + 1]]
+
+
+@dataclass(frozen=True)
+class Judge:
+    """What turns a run into rows, one a model."""
+
+    models: tuple[Path, ...]
+    robot: RobotDescription
+    settings: MetricSettings
+    initial: InitialPose
+
+    def __post_init__(self) -> None:
+        if not self.models:
+            raise TraceError("no model to judge")
+        object.__setattr__(self, "_estimators", {})
+
+    def __call__(self, run: CourseRun, progress: Callable[[float], None]) -> list[Row]:
+        """The rows; ``progress`` hears the part done, 0 to 1."""
+        # One step is a handful of small products: threads cost more than they bring.
+        torch.set_num_threads(1)
+        parts = 1 + len(self.models)
+        log = course_log(run, self.robot, lambda done: progress(done / parts))
+        rows = []
+        for index, model in enumerate(self.models):
+
+            def advance(samples: int, before: int = index + 1) -> None:
+                progress((before + samples / len(log)) / parts)
+
+            name = f"{run.course}_{run.seed}"
+            evaluation = evaluate_run(name, log, self._estimator(model), self.settings, self.initial, advance)
+            assert evaluation.metrics is not None
+            figures = evaluation.metrics.to_dict()
+            relative = f"re{self.settings.horizon_s:g}_position_m"
+            rows.append(
+                {"course": run.course, "seed": run.seed, "model": str(model)}
+                | {name: figures[name] for name in (*FIGURES, relative)}
+            )
+        return rows
+
+    def _estimator(self, model: Path) -> TraceEstimator:
+        loaded: dict[Path, TraceEstimator] = self._estimators  # type: ignore[attr-defined]
+        if model not in loaded:
+            loaded[model] = TraceEstimator.load(model, self.robot)
+        return loaded[model]
+
+
+def course_log(run: CourseRun, robot: RobotDescription, progress: Callable[[float], None] | None = None) -> SensorLog:
+    """The log of a run: from its file, or simulated and then kept there.
+
+    It has no foot forces and contact normals: no estimator reads them, and they are half of the file.
+
+    Raises:
+        TraceError: the robot fell; or, without a plan, the file is missing, damaged, or of another robot.
+    """
+    if run.plan is None or run.log.is_file():
+        try:
+            log = SensorLog.load(run.log)
+            if log.robot != robot.name or log.reference is None:
+                raise TraceError(f"{run.log}: not a simulated log of the robot {robot.name!r}")
+            return log
+        except TraceError:
+            if run.plan is None:
+                raise
+            # A damaged file in the cache is worth as much as none.
+    assert run.plan is not None
+    measured = simulate_course(run.plan, robot, run.seed, progress).measured
+    log = replace(measured, contact_normal=None, foot_force=None)
+    # Another command may be writing the same log.
+    temporary = run.log.with_name(f".{run.log.stem}.{os.getpid()}.npz")
+    try:
+        log.save(temporary)
+        temporary.replace(run.log)
+    except OSError as error:
+        raise TraceError(f"{run.log}: cannot be written ({error.strerror})") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    return log
+
+
+def mean_rows(rows: Sequence[Row]) -> list[Row]:
+    """Means over the seeds of each model and course, and over all rows of each model (``course`` None).
+
+    ``rows`` counts what went into each; a relative error that some row lacks is None.
+    """
+    groups: dict[tuple[str, str | None], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row["model"], row["course"]), []).append(row)
+    for row in rows:
+        groups.setdefault((row["model"], None), []).append(row)
+    means = []
+    for (model, course), members in groups.items():
+        mean: Row = {"course": course, "model": model, "rows": len(members)}
+        for key in members[0]:
+            if key in ("course", "seed", "model"):
+                continue
+            values = [member[key] for member in members]
+            if any(value is None for value in values):
+                mean[key] = None
+            elif isinstance(values[0], dict):
+                mean[key] = {part: float(np.mean([value[part] for value in values])) for part in values[0]}
+            else:
+                mean[key] = float(np.mean(values))
+        means.append(mean)
+    return means
