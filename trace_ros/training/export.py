@@ -78,10 +78,16 @@ def _rounded_interval(state: dict[str, Any]) -> tuple[float, float] | None:
     return None if interval is None else (round(interval[0], 6), round(interval[1], 6))
 
 
+def given_robot(command: str, name: str) -> str:
+    """The robot as the command that started a run named it (a path, for a user's own file), else its name."""
+    given = shlex.split(command)
+    return given[given.index("--robot") + 1] if "--robot" in given[:-1] else name
+
+
 def _command(state: dict[str, Any]) -> str:
     """What repeats the run anywhere: its command, without the folders of the machine that it ran on."""
     given = shlex.split(state["command"])
-    command = ["trace", "train", "--robot", state["robot"]]
+    command = ["trace", "train", "--robot", Path(given_robot(state["command"], state["robot"])).name]
     if "--config" in given[:-1]:
         command += ["--config", Path(given[given.index("--config") + 1]).name]
     for unit, amount in state["budget"].items():
