@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,14 @@ from sensor_msgs.msg import Imu, JointState
 from std_msgs.msg import Float32MultiArray
 from std_srvs.srv import Trigger
 from tf2_msgs.msg import TFMessage
+from untrained import export_untrained
 
+from trace_ros.bags import write_bag
 from trace_ros.estimator.estimator import TraceEstimator
 from trace_ros.estimator.run import EstimatedRun, run_estimator
 from trace_ros.logs import SensorLog
 from trace_ros.nodes.conversions import set_stamp, stamp_to_ns
+from trace_ros.resources import config_directory
 from trace_ros.robot import RobotDescription
 
 N = 400
@@ -192,6 +195,24 @@ def test_a_replayed_bag_gives_the_offline_poses(
     silent = wire.status(lambda s: s.level == DiagnosticStatus.STALE)
     assert "no message on /imu/data for" in silent.message
     assert "no message on /joint_states for" in silent.message
+
+
+def test_a_robot_of_ones_own_names_its_body_itself(
+    start_node: Callable, activate: Callable, log: SensorLog, tmp_path: Path
+) -> None:
+    for name in ("a1.yaml", "a1.urdf", "a1_policy.yaml"):
+        text = (config_directory() / "robots" / name).read_text()
+        (tmp_path / name.replace("a1.", "mine.")).write_text(text.replace("FL_", "LF_").replace("a1.urdf", "mine.urdf"))
+    mine = RobotDescription.load(tmp_path / "mine.yaml")
+    assert mine.joint_names[0] == "LF_hip_joint"
+    log = replace(log.select(slice(0, N)), robot="mine")
+    write_bag(tmp_path / "walk", log, mine)
+    model = export_untrained(tmp_path / "trace.pt", mine)
+    wire = activate(robot=tmp_path / "mine.yaml", model=model, torque_source="pd_target")
+    assert start_node("replay_node", bag=tmp_path / "walk").wait() == 0
+    odometry = wire.wait(len(log) - 29)
+    assert_same(odometry, run_estimator(TraceEstimator.load(model, mine), log))
+    assert odometry[0].child_frame_id == "trunk"
 
 
 def test_a_reset_run_equals_a_fresh_one_and_a_set_pose_is_where_it_goes_on(

@@ -146,9 +146,8 @@ class EstimatorNode(LifecycleNode):
 
     def _configure(self) -> None:
         parameters = self._params
-        for name in ("odom_frame", "base_link_frame"):
-            if not parameters.text(name):
-                raise TraceError(f"parameter {name!r} is empty, expected the name of a frame")
+        if not parameters.text("odom_frame"):
+            raise TraceError("parameter 'odom_frame' is empty, expected the name of a frame")
         torch.set_num_threads(parameters.integer("torch_threads"))
         robot = RobotDescription.load(parameters.text("robot"))
         model = parameters.text("model")
@@ -167,7 +166,9 @@ class EstimatorNode(LifecycleNode):
             time_jump_limit=parameters.number("time_jump_limit"),
             reset_on_time_jump=parameters.flag("reset_on_time_jump"),
         )
-        self._messages = OutputMessages(parameters.text("odom_frame"), parameters.text("base_link_frame"))
+        self._messages = OutputMessages(
+            parameters.text("odom_frame"), parameters.text("base_link_frame") or robot.base_link
+        )
         depth = parameters.integer("queue_depth")
         self._odometry_publisher = self.create_lifecycle_publisher(Odometry, "odom", depth)
         self._reliability_publisher = self.create_lifecycle_publisher(

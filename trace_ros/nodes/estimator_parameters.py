@@ -8,7 +8,7 @@ PARAMETERS = (
     Parameter("robot", "go2", "name of the robot (config/robots/<name>.yaml), or path of a robot's YAML file"),
     Parameter("model", "", "path of the TorchScript model; empty: the one that ships, models/<robot>/trace.pt"),
     Parameter("odom_frame", "odom", "frame of the pose; parent in TF"),
-    Parameter("base_link_frame", "base_link", "frame of the twist; child in TF"),
+    Parameter("base_link_frame", "", "frame of the twist; child in TF; empty: the base_link of the robot's file"),
     Parameter("publish_tf", True, "publish odom_frame -> base_link_frame on /tf", live=True),
     Parameter(
         "torque_source",
