@@ -19,10 +19,10 @@ from synthetic import FailingSource, PartlyBlindSource, SyntheticSource
 
 from trace_ros.errors import TraceError
 from trace_ros.estimator.network import TraceNetwork
-from trace_ros.training.config import OptimiserConfig, TrainingConfig
+from trace_ros.training.config import OptimiserConfig
 from trace_ros.training.dataset import ROW_SIZE, FeedbackNoise, make_segment
 from trace_ros.training.losses import LossConfig, total_loss
-from trace_ros.training.pretrain import Budget, Pretraining, measure_training_rate
+from trace_ros.training.pretrain import Budget, Pretraining
 from trace_ros.training.state import load_state, save_state
 
 SOURCE = SyntheticSource(samples=90)
@@ -179,8 +179,3 @@ def test_a_budget_is_one_number_above_zero(budget):
 def test_progress_is_capped():
     assert Budget(steps=10).progress(25, 0.0) == 1.0
     assert Budget(hours=2).progress(0, 3600.0) == 0.5
-
-
-def test_the_rate_is_measured():
-    config = TrainingConfig(batch=2, segment=10)
-    assert measure_training_rate(config, seconds=0.2) > 100

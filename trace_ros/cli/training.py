@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
 import sys
-import time
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import torch
 from pydantic import ValidationError
 from rich.table import Table
 
-from trace_ros.cli.common import console, say, write_json
+from trace_ros.cli.common import console, say, working, write_json
 from trace_ros.errors import TraceError
 from trace_ros.robot import RobotDescription, describe_validation_error
 from trace_ros.sim.rollout import SimulationConfig
+from trace_ros.training.benchmark import Benchmark, Rate, run_benchmark
 from trace_ros.training.config import TrainingConfig
 from trace_ros.training.distributed import Ranks, joined
+from trace_ros.training.export import given_robot
 from trace_ros.training.monitor import ConsoleMonitor, SilentMonitor
-from trace_ros.training.pretrain import Budget, Pretraining, RunDescription, measure_training_rate
-from trace_ros.training.replay import simulate_chunk
+from trace_ros.training.pretrain import Budget, Pretraining, RunDescription
 from trace_ros.training.simulation import SimulationSource
 from trace_ros.training.state import load_state
 
@@ -134,8 +136,10 @@ def _summarise(run: Pretraining, finished: bool, json_file: Path | None) -> None
     console.print(table)
     if run.checkpoint_path.exists():
         console.print(f"checkpoint: {run.checkpoint_path}")
-        model = Path("models") / run.description.robot.name / "trace.pt"
-        console.print(f"export it:  trace export {run.checkpoint_path} --output {model}")
+        name = run.description.robot.name
+        model, robot = Path("models") / name / "trace.pt", given_robot(run.description.command, name)
+        command = shlex.join(["trace", "export", str(run.checkpoint_path), "--robot", robot, "--output", str(model)])
+        console.print(f"export it:  {command}", highlight=False, soft_wrap=True)
     if json_file is not None:
         figures = {"steps": run.step, "samples": run.samples, "elapsed_s": run.elapsed_s, "finished": finished}
         write_json(json_file, {**figures, "validation": run.validations, "checkpoint": str(run.checkpoint_path)})
@@ -145,24 +149,50 @@ def benchmark(robot: RobotDescription, config_name: str, threads: int, json_file
     """How fast this machine trains and simulates."""
     torch.set_num_threads(threads)
     config = TrainingConfig.load(config_name)
-    say("measuring gradient steps for 10 s, then one chunk of simulation")
-    samples_per_s = measure_training_rate(config)
-    source = SimulationSource(SimulationConfig.load(config.simulation))
-    begun = time.perf_counter()
-    rollouts = simulate_chunk(source, robot, 0, 0, config.replay.chunk, config.rows)
-    rollouts_per_minute = 60 * len(rollouts) / (time.perf_counter() - begun)
-    table = Table(title=f"trace train --benchmark ({torch.get_num_threads()} thread(s))")
+    say("measuring training and simulation, about two minutes; rates by CPU time count only what the process got")
+    load = os.getloadavg()[0]
+    with working("") as tell:
+        measured = run_benchmark(config, robot, tell=tell)
+    table = Table(title=f"trace train --benchmark ({threads} thread(s), load {load:.1f} before)")
     table.add_column("what")
     table.add_column("rate", justify="right")
-    table.add_row("training", f"{samples_per_s:,.0f} samples/s")
-    table.add_row("simulation and packing", f"{rollouts_per_minute:,.0f} rollouts/min")
+    table.add_column("by CPU time", justify="right")
+    table.add_column("unit")
+
+    def add(what: str, rate: Rate, seconds: int, unit: str) -> None:
+        table.add_row(what, f"{rate.per_s * seconds:,.0f}", f"{rate.per_cpu_s * seconds:,.0f}", unit)
+
+    add("training alone", measured.training, 1, "samples/s")
+    add("training beside simulation", measured.training_beside, 1, "samples/s")
+    add("simulation alone", measured.simulation_alone, 60, "rollouts/min")
+    add("simulation beside training", measured.simulation_beside, 60, "rollouts/min")
+    for (terrain, physics_hz), rate in measured.simulation.items():
+        add(f"simulation, {terrain}, {physics_hz} Hz", rate, 60, "rollouts/min")
     console.print(table)
     if json_file is not None:
-        write_json(
-            json_file,
-            {
-                "training_samples_per_s": samples_per_s,
-                "simulation_rollouts_per_minute": rollouts_per_minute,
-                "threads": torch.get_num_threads(),
-            },
-        )
+        write_json(json_file, _benchmark_figures(measured, threads, load))
+
+
+def _benchmark_figures(measured: Benchmark, threads: int, load: float) -> dict[str, Any]:
+    """Plain data: training in samples/s, simulation in rollouts/min."""
+    by_wall: dict[str, dict[str, float]] = {}
+    by_processor: dict[str, dict[str, float]] = {}
+    for (terrain, physics_hz), rate in measured.simulation.items():
+        by_wall.setdefault(terrain, {})[f"{physics_hz}_hz"] = 60 * rate.per_s
+        by_processor.setdefault(terrain, {})[f"{physics_hz}_hz"] = 60 * rate.per_cpu_s
+    return {
+        "threads": threads,
+        "load_average": load,
+        "training_samples_per_s": measured.training.per_s,
+        "training_samples_per_cpu_s": measured.training.per_cpu_s,
+        "simulation_rollouts_per_minute": by_wall,
+        "simulation_rollouts_per_cpu_minute": by_processor,
+        "side_by_side": {
+            "training_samples_per_s": measured.training_beside.per_s,
+            "training_samples_per_cpu_s": measured.training_beside.per_cpu_s,
+            "simulation_rollouts_per_minute": 60 * measured.simulation_beside.per_s,
+            "simulation_rollouts_per_cpu_minute": 60 * measured.simulation_beside.per_cpu_s,
+            "simulation_alone_rollouts_per_minute": 60 * measured.simulation_alone.per_s,
+            "simulation_alone_rollouts_per_cpu_minute": 60 * measured.simulation_alone.per_cpu_s,
+        },
+    }

@@ -23,8 +23,6 @@ from trace_ros.robot import RobotDescription
 from trace_ros.training.closed_loop import closed_loop, closed_loop_metrics
 from trace_ros.training.config import TrainingConfig
 from trace_ros.training.dataset import (
-    PREFIX,
-    ROW_SIZE,
     Normalisation,
     make_segment,
     measure_intervals,
@@ -423,26 +421,3 @@ def evaluate_network(network: TraceNetwork, rollouts: Tensor, config: TrainingCo
         terms = total_loss(output.motion, output.attention, targets, config.loss)
         metrics = closed_loop_metrics(closed_loop(network, rollouts), rollouts)
     return {name: float(value) for name, value in terms._asdict().items()} | metrics._asdict()
-
-
-def measure_training_rate(config: TrainingConfig, seconds: float = 10.0) -> float:
-    """Samples per second of gradient steps (forward, losses, backward, Adam) on made-up numbers."""
-    network = TraceNetwork(config.network)
-    optimiser = torch.optim.Adam([p for p in network.parameters() if p.requires_grad], fused=True)
-    generator = torch.Generator().manual_seed(0)
-    rows = torch.randn(config.batch, config.segment + PREFIX, ROW_SIZE, generator=generator)
-    rows[..., obs.DT] = 0.002
-    offsets = config.feedback.draw_offsets(config.batch, generator)
-    hidden = network.initial_hidden(config.batch)
-    steps, begun = 0, math.inf
-    while time.perf_counter() - begun < seconds:
-        segment = make_segment(rows, offsets, config.feedback, config.tilt_correction_rate, generator)
-        output = network.sequence(segment.observations, hidden, config.bfloat16)
-        optimiser.zero_grad(set_to_none=True)
-        total_loss(output.motion, output.attention, segment.targets, config.loss).total.backward()
-        optimiser.step()
-        if begun == math.inf:  # the first step allocates and is not counted
-            begun = time.perf_counter()
-        else:
-            steps += 1
-    return steps * config.batch * config.segment / (time.perf_counter() - begun)
