@@ -89,20 +89,25 @@ def test_a_stopped_and_resumed_run_is_the_unbroken_one(unbroken, tmp_path):
 
 
 def test_a_run_survives_sigkill(unbroken, tmp_path):
+    """The curve of the killed run up to its last checkpoint, and from there that of the resumed one: the unbroken."""
     here = Path(__file__).parent
     paths = os.pathsep.join([str(here), str(here.parents[1])])
     environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen([sys.executable, str(here / "killed_run.py"), str(tmp_path)], env=environment)
-    checkpoint, deadline = tmp_path / "checkpoint.pt", time.monotonic() + 120
-    while not checkpoint.exists() and process.poll() is None and time.monotonic() < deadline:
+    curve, deadline = tmp_path / "losses.txt", time.monotonic() + 120
+    while process.poll() is None and time.monotonic() < deadline:
+        if curve.exists() and len(curve.read_text().splitlines()) >= 20:
+            break
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
+    killed = [float(line) for line in curve.read_text().splitlines()]
+    np.testing.assert_allclose(killed, unbroken[0].losses[: len(killed)], rtol=1e-5)
     run, recorder = Pretraining.resume(describe(steps=60), SOURCE, tmp_path), Recorder()
     start = run.step
     assert 1 <= start < 60
     assert run.run(recorder)
-    np.testing.assert_allclose(recorder.losses, unbroken[0].losses[start:], rtol=1e-5)
+    np.testing.assert_allclose(killed[:start] + recorder.losses, unbroken[0].losses, rtol=1e-5)
 
 
 def test_a_budget_of_time_ends_in_time(tmp_path):

@@ -55,7 +55,7 @@ def train_to_the_end(run: Pretraining, output: Path, threads: int, json_file: Pa
         f"training {run.description.robot.name} in {output} for {length}, {run.progress:.0%} done"
         f"{'' if run.ranks.alone else f', {run.ranks.world} ranks'}; tensorboard --logdir {output}"
     )
-    with stopped, ConsoleMonitor(output / "tensorboard") as monitor:
+    with stopped, ConsoleMonitor(output / "tensorboard", run.step) as monitor:
         finished = run.run(monitor, stopped)
     _summarise(run, finished, json_file)
     if not finished:

@@ -50,9 +50,12 @@ class SilentMonitor:
 
 
 class ConsoleMonitor:
-    """Progress bar or plain lines on standard error, and TensorBoard in a folder. A context manager."""
+    """Progress bar or plain lines on standard error, and TensorBoard in a folder. A context manager.
 
-    def __init__(self, tensorboard: Path) -> None:
+    A resumed run gives the step it goes on from: what a killed one wrote after its last checkpoint is then not shown.
+    """
+
+    def __init__(self, tensorboard: Path, resumed_at: int = 0) -> None:
         from torch.utils.tensorboard import SummaryWriter  # slow to import, and only training needs it
 
         self._console = Console(stderr=True)
@@ -69,7 +72,7 @@ class ConsoleMonitor:
             disable=not self._live,
         )
         self._task = self._bar.add_task("simulating", total=1.0, text="")
-        self._writer = SummaryWriter(str(tensorboard), flush_secs=30)
+        self._writer = SummaryWriter(str(tensorboard), flush_secs=30, purge_step=resumed_at + 1 if resumed_at else None)
         self._sums: dict[str, float] = {}
         self._count = 0
         self._line_at = self._scalar_at = 0.0
