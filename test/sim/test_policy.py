@@ -9,6 +9,7 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from trace_ros.errors import TraceError
+from trace_ros.robot import LEG_NAMES
 from trace_ros.sim.policy import PolicyInput, WalkingPolicy, read_onnx_mlp
 from trace_ros.sim.policy_randomization import (
     UNCHANGED,
@@ -109,6 +110,34 @@ def test_variations_scale_shift_and_smooth(go2, policy):
     assert np.allclose(second[1], start + bias + (1 - 0.6**2) * 0.5 * policy.action_scale)
 
 
+@pytest.mark.parametrize(("rate", "period"), [(100, 0.01), (50, 0.01), (20, 0.01), (50, 0.02)])
+def test_a_slower_policy_acts_at_its_own_rate_and_its_targets_hold(go2, policy, rate, period):
+    class Counter(torch.nn.Module):
+        calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            return torch.full((len(x), 12), 0.1 * self.calls)
+
+    counter = Counter()
+    slow = WalkingPolicy(policy.description.model_copy(update={"rate_hz": rate}), counter, go2)
+    varied = RandomizedPolicy(slow, [UNCHANGED], period)
+    targets = [varied.act(observed(1), np.array([False]))[0] for _ in range(20)]
+    every = round(1 / (rate * period))
+    assert counter.calls == 20 / every
+    for call, target in enumerate(targets):
+        action = 0.1 * (call // every + 1)
+        np.testing.assert_allclose(target, policy.default_joint_position + action * policy.action_scale, atol=1e-6)
+
+
+def test_legs_may_have_numbers_of_their_own(go2, policy):
+    each = {leg: (0.1 * index, 0.2, 0.3) for index, leg in enumerate(LEG_NAMES, start=1)}
+    description = policy.description.model_copy(update={"default_joint_position": each, "action_scale": each})
+    own = WalkingPolicy(description, torch.nn.Identity(), go2)
+    np.testing.assert_allclose(own.action_scale[::3], [0.1, 0.2, 0.3, 0.4])
+    np.testing.assert_allclose(own.default_joint_position[:6], [0.1, 0.2, 0.3, 0.2, 0.2, 0.3])
+
+
 def test_drawn_variations_have_the_papers_spread(policy):
     rng = np.random.default_rng(0)
     drawn = [draw_variation(PolicyRandomizationConfig(), policy, rng) for _ in range(2000)]
@@ -130,6 +159,8 @@ def test_drawn_variations_have_the_papers_spread(policy):
         ({"observation": [{"name": "command"}]}, "does not take the 3 inputs"),
         ({"observation": [{"name": "height"}]}, "observation.0.name"),
         ({"action_scales": 1}, "unknown key 'action_scales'"),
+        ({"action_scale": {"FL": [1, 1, 1]}}, "legs FR, RL, RR are missing"),
+        ({"rate_hz": 60}, "rate_hz: Input should be 100, 50, 25 or 20"),
     ],
 )
 def test_policy_files_that_do_not_fit(go2, tmp_path, change, words):

@@ -85,6 +85,7 @@ class PolicyDescription(BaseModel):
         default_joint_position: rad (hip, thigh, calf), by leg where the legs differ: targets of a zero action.
         action_scale: rad per unit of action (hip, thigh, calf), by leg where the legs differ.
         action_clip: largest absolute action.
+        rate_hz: how often the policy acts, as it was trained: 100, 50, 25 or 20; its targets hold in between.
         gains: of the joint controllers, or None: the robot file's.
         command_limits: what to ask of it.
         hold_gains: with which a robot holds still, or None: the same. Those of a compliant walking policy are often too
@@ -99,6 +100,7 @@ class PolicyDescription(BaseModel):
     default_joint_position: PerLeg
     action_scale: PerLeg
     action_clip: Positive = 100.0
+    rate_hz: Literal[100, 50, 25, 20] = 100
     gains: PolicyGains | None = None
     hold_gains: PolicyGains | None = None
     command_limits: CommandLimits

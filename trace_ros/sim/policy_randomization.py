@@ -80,6 +80,9 @@ class RandomizedPolicy:
     def __init__(self, policy: WalkingPolicy, variations: list[PolicyVariation], control_period: float) -> None:
         """``control_period``: s between two calls of `act`."""
         self.policy = policy
+        # A policy of a lower rate is asked at every so-many-th call only.
+        self._every = max(round(1.0 / (policy.description.rate_hz * control_period)), 1)
+        self._calls = 0
         self._scale = np.array([variation.scale for variation in variations])[:, None]
         self._bias = np.stack([variation.bias for variation in variations])
         self._low_pass = np.array([variation.low_pass for variation in variations])[:, None]
@@ -94,9 +97,12 @@ class RandomizedPolicy:
     def act(self, observed: PolicyInput, hold: NDArray[np.bool_]) -> FloatArray:
         """Joint targets (B, 12) rad, package order; robots with ``hold`` (B,) keep still whatever the policy says."""
         policy = self.policy
-        action = policy.act(observed, self._action)
-        wanted = policy.joint_target(self._scale * action) + self._bias
-        walking = self._low_pass * self._target + (1 - self._low_pass) * wanted
+        action, walking = self._action, self._target
+        if self._calls % self._every == 0:
+            action = policy.act(observed, self._action)
+            wanted = policy.joint_target(self._scale * action) + self._bias
+            walking = self._low_pass * self._target + (1 - self._low_pass) * wanted
+        self._calls += 1
         self._held_target = self._mean_target + self._approach * (self._held_target - self._mean_target)
         # The joint controllers keep their gains; what holding needs beyond them goes through the targets.
         stiffness = (policy.hold_kp - policy.kp) * (self._mean_position - observed.joint_position)
