@@ -116,7 +116,7 @@ def test_a_run_of_two_ranks_is_resumed_by_one(together):
 
 def test_ranks_with_different_settings_are_refused(together):
     one, two = (result["refused"] for result in together[1])
-    assert "rank 1: its config differ from rank 0's" in two
+    assert "rank 1: differs from rank 0 in config;" in two
     assert "rank 0: another rank's settings differ" in one
 
 

@@ -148,7 +148,7 @@ class Ranks:
         leading = self.first(lambda: values)
         differing = sorted(name for name, value in values.items() if leading.get(name) != value)
         if self.any(bool(differing)):
-            what = f"its {', '.join(differing)} differ from rank 0's" if differing else "another rank's settings differ"
+            what = f"differs from rank 0 in {', '.join(differing)}" if differing else "another rank's settings differ"
             raise TraceError(f"rank {self.rank}: {what}; start all ranks with the same command and config")
 
     def share(self, samples: int) -> Share:
