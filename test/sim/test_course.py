@@ -57,6 +57,42 @@ def test_commands_stay_within_the_limits():
     assert follower.command(np.zeros(2), np.pi / 2, 0.01) == pytest.approx([1.0, 0.0, 0.0])
 
 
+def test_facing_walks_sideways_and_backwards():
+    phases = [{"walk_to": [0.0, 1.0], "facing": 0.0}, {"walk_to": [-1.0, 1.0], "facing": 0.0, "speed": 0.4}]
+    follower = PathFollower(course(phases=phases), LIMITS)
+    # Sideways at most as fast as the policy can: the command is shortened as a whole.
+    assert follower.command(np.zeros(2), 0.0, 0.01) == pytest.approx([0.0, 0.5, 0.0])
+    assert follower.command(np.array([0.0, 0.9]), 0.0, 0.01) == pytest.approx([-0.4, 0.0, 0.0], abs=0.15)
+    follower = PathFollower(course(phases=phases), LIMITS)
+    path = drive(follower, 8.0, pose=(0.0, 0.0, 0.5))
+    assert follower.done
+    assert np.linalg.norm(path - [0.0, 1.0], axis=1).min() < 0.25
+    assert np.linalg.norm(path[-1] - [-1.0, 1.0]) < 0.25
+
+
+def test_the_end_of_a_repeated_course_is_standing(go2):
+    walk = course(phases=[{"walk_to": [4.0, 0.0]}, {"walk_to": [0.0, 0.0]}], repeat=True, duration=4.0, final_stand=1.5)
+    speed = np.linalg.norm(simulate_course(walk, go2, 0).clean.reference.velocity, axis=1)
+    assert speed[1000:1250].mean() > 0.3
+    assert speed[-200:].max() < 0.05
+
+
+def test_feet_sink_into_soft_ground(go2):
+    def lowest_foot(**changes) -> float:
+        log = simulate_course(course(phases=[{"walk_to": [4.0, 0.0]}], duration=3.0, **changes), go2, 0).clean
+        reference = log.reference
+        feet = go2.kinematics.forward(log.joint_position)
+        heights = [reference.rotation_world_body.apply(feet[:, leg])[:, 2] for leg in range(4)]
+        heights = np.stack(heights, axis=1) + reference.position[:, 2:] - go2.foot_radius
+        return float(heights[log.contact].mean())
+
+    hard = lowest_foot()
+    soft = lowest_foot(ground={"time_constant": 0.04, "sinkage": 0.02})
+    assert hard > -0.006
+    assert -0.03 < soft < -0.008
+    assert simulate_course(course(duration=0.5), go2, 0).info["friction"] == 0.8
+
+
 def test_the_demo_course_is_what_it_promises():
     demo = Course.load("demo")
     assert demo.duration == 60.0
@@ -106,7 +142,7 @@ def test_the_same_seed_gives_the_same_course(go2):
 
 
 def test_a_fall_is_one_line(go2):
-    wall = [{"kind": "discrete", "x": [0.4, 1.6], "y": [-0.6, 0.6], "height": 0.5, "block": 0.3, "count": 60}]
+    wall = [{"kind": "discrete", "x": [0.8, 2.0], "y": [-0.6, 0.6], "height": 0.5, "block": 0.3, "count": 60}]
     impossible = course(phases=[{"walk_to": [3.0, 0.0], "speed": 1.0}], duration=15.0, patches=wall, foot_friction=0.2)
     with pytest.raises(TraceError, match=r"course 'test': the robot fell after \d+\.\d s with seed 0"):
         simulate_course(impossible, go2, 0)
