@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
+
 from trace_ros.robot import RobotDescription
 from trace_ros.training.config import OptimiserConfig, ReplayConfig, TrainingConfig, ValidationConfig
 from trace_ros.training.monitor import SilentMonitor
 from trace_ros.training.pretrain import Budget, RunDescription
+
+# Sums over another number of threads differ in their last bits, and runs in several processes are compared here.
+torch.set_num_threads(1)
 
 
 def describe(steps: int | None = None, hours: float | None = None, **changes: object) -> RunDescription:

@@ -19,7 +19,7 @@ from synthetic import FailingSource, PartlyBlindSource, SyntheticSource
 
 from trace_ros.errors import TraceError
 from trace_ros.estimator.network import TraceNetwork
-from trace_ros.training.config import OptimiserConfig
+from trace_ros.training.config import ClosedLoopConfig, OptimiserConfig
 from trace_ros.training.dataset import ROW_SIZE, FeedbackNoise, make_segment
 from trace_ros.training.losses import LossConfig, total_loss
 from trace_ros.training.pretrain import Budget, Pretraining
@@ -86,6 +86,22 @@ def test_a_stopped_and_resumed_run_is_the_unbroken_one(unbroken, tmp_path):
     for name, value in whole["averaged"].items():
         torch.testing.assert_close(resumed["averaged"][name], value, atol=1e-5, rtol=1e-4)
     assert resumed["samples"] == whole["samples"]
+
+
+def test_a_run_on_its_own_feedback_resumes_as_if_unbroken(tmp_path):
+    loop = ClosedLoopConfig(start=0.3)
+    whole, unbroken = Pretraining.start(describe(20, closed_loop=loop), SOURCE, tmp_path / "whole"), Recorder()
+    assert whole.run(unbroken)
+    noisy = Recorder()
+    assert Pretraining.start(describe(20), SOURCE, tmp_path / "noisy").run(noisy)
+    np.testing.assert_allclose(unbroken.losses[:6], noisy.losses[:6], rtol=1e-6)
+    assert abs(unbroken.losses[6] / noisy.losses[6] - 1) > 1e-4
+    folder = tmp_path / "broken"
+    broken = Pretraining.start(describe(20, closed_loop=loop), SOURCE, folder)
+    assert not broken.run(Recorder(), lambda: broken.step == 11)
+    resumed, rest = Pretraining.resume(describe(20, closed_loop=loop), SOURCE, folder), Recorder()
+    assert resumed.run(rest)
+    np.testing.assert_allclose(rest.losses, unbroken.losses[11:], rtol=1e-5)
 
 
 def test_a_run_survives_sigkill(unbroken, tmp_path):

@@ -25,6 +25,10 @@ def train(
     hours: Annotated[float | None, typer.Option(help="Budget: wall-clock hours, resumptions included [1].")] = None,
     steps: Annotated[int | None, typer.Option(help="Budget: gradient steps, instead of hours.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of everything random [0].", min=0)] = None,
+    init: Annotated[
+        Path | None,
+        typer.Option(help="Start from the weights of this exported model (.pt): of a robot like yours, or to go on."),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --output.")] = False,
     threads: Annotated[int, typer.Option(min=1, help="Threads for gradients; simulation has its own process.")] = 1,
     device: Annotated[
@@ -53,10 +57,12 @@ def train(
     if device not in ("cpu", "cuda"):
         raise TraceError(f"trace train: --device {device}: expected cpu or cuda")
     with training.joined("cuda" if device == "cuda" else "cpu") as ranks:
+        if resume and init is not None:
+            raise TraceError("trace train --resume goes on with the run's own weights; leave --init out")
         if resume:
             run = training.resumed(output, description, config, hours, steps, seed, ranks)
         else:
-            run = training.started(output, description, config or _DEFAULT_CONFIG, hours, steps, seed or 0, ranks)
+            run = training.started(output, description, config or _DEFAULT_CONFIG, hours, steps, seed or 0, ranks, init)
         finished = training.train_to_the_end(run, output, threads, json_file)
     if not finished:
         raise typer.Exit(130)

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from trace_ros.cli.common import console, say, working, write_json
 from trace_ros.errors import TraceError
+from trace_ros.estimator.checkpoint import load_model
 from trace_ros.robot import RobotDescription, describe_validation_error
 from trace_ros.sim.rollout import SimulationConfig
 from trace_ros.training.benchmark import Benchmark, Rate, run_benchmark
@@ -31,15 +32,23 @@ __all__ = ["benchmark", "joined", "resumed", "started", "train_to_the_end"]
 
 
 def started(
-    output: Path, robot: RobotDescription, config: str, hours: float | None, steps: int | None, seed: int, ranks: Ranks
+    output: Path,
+    robot: RobotDescription,
+    config: str,
+    hours: float | None,
+    steps: int | None,
+    seed: int,
+    ranks: Ranks,
+    initial: Path | None = None,
 ) -> Pretraining:
-    """A new run in a folder; an hour long unless told otherwise."""
+    """A new run in a folder; an hour long unless told otherwise; from an earlier model's weights where one is given."""
     training = TrainingConfig.load(config)
     simulation = SimulationConfig.load(training.simulation)
     budget = _budget(hours if (hours, steps) != (None, None) else 1.0, steps)
     command = shlex.join(["trace", *sys.argv[1:]])
     plan = RunDescription(robot, training, simulation.model_dump(mode="json"), seed, budget, command)
-    return Pretraining.start(plan, SimulationSource(simulation), output, ranks)
+    model = None if initial is None else load_model(initial)
+    return Pretraining.start(plan, SimulationSource(simulation), output, ranks, model)
 
 
 def train_to_the_end(run: Pretraining, output: Path, threads: int, json_file: Path | None) -> bool:
@@ -88,7 +97,8 @@ def resumed(
     except ValidationError as error:
         raise TraceError(f"{path}: simulation config of another version: {describe_validation_error(error)}") from error
     budget = Budget(**state["budget"]) if (hours, steps) == (None, None) else _budget(hours, steps)
-    plan = RunDescription(robot, training, state["simulation"], int(state["seed"]), budget, state["command"])
+    seed, command, initial = int(state["seed"]), state["command"], state.get("initial")
+    plan = RunDescription(robot, training, state["simulation"], seed, budget, command, initial)
     return Pretraining.resume(plan, SimulationSource(simulation), output, ranks)
 
 

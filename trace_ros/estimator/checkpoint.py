@@ -60,6 +60,8 @@ class ModelCard(BaseModel):
         simulation: config of the simulator that made the data.
         seeds: of everything random.
         command: that trained it.
+        initial: what the model had seen that training started from (command, seeds, steps, samples, hours); None where
+            it started from weights drawn at random.
         steps, samples: gradient steps, and samples that they saw.
         training_hours: wall clock.
         figures: what was measured on held-out data, by name.
@@ -79,6 +81,7 @@ class ModelCard(BaseModel):
     simulation: dict[str, Any] = {}
     seeds: dict[str, int] = {}
     command: str = ""
+    initial: dict[str, Any] | None = None
     steps: int = 0
     samples: int = 0
     training_hours: float = 0.0

@@ -43,6 +43,22 @@ class OptimiserConfig(BaseModel):
     ema_decay: Annotated[float, Field(ge=0, lt=1)] = 0.999
 
 
+class ClosedLoopConfig(BaseModel):
+    """The part of a run in which the network is fed its own roll, pitch, vx and vy, as on the robot (our extension).
+
+    Before, the fed-back channels are the truth with noise, which is faster; but errors then never answer to what the
+    network does about them.
+
+    Attributes:
+        start: share of the budget at which it begins; 1 switches it off.
+        offset_scale: factor on the offsets of `FeedbackNoise` that a rollout begins with.
+    """
+
+    model_config = _STRICT
+    start: Annotated[float, Field(ge=0, le=1)] = 1.0
+    offset_scale: NonNegative = 0.3
+
+
 class ReplayConfig(BaseModel):
     """How simulation feeds training.
 
@@ -83,6 +99,7 @@ class TrainingConfig(BaseModel):
         network: sizes and parametrisation.
         loss: weights.
         feedback: noise on the fed-back inputs.
+        closed_loop: when the network's own output takes the place of the noisy truth.
         tilt_correction_rate: 1/s; the rotation target also removes the fed-back roll and pitch offset at this rate, so
             that a drifting tilt is pulled back to gravity (our extension; 0 switches it off).
         optimiser: Adam and its schedule.
@@ -101,6 +118,7 @@ class TrainingConfig(BaseModel):
     network: NetworkConfig = NetworkConfig()
     loss: LossConfig = LossConfig()
     feedback: FeedbackNoise = FeedbackNoise()
+    closed_loop: ClosedLoopConfig = ClosedLoopConfig()
     tilt_correction_rate: NonNegative = 0.5
     optimiser: OptimiserConfig = OptimiserConfig()
     precision: Literal["auto", "float32", "bfloat16"] = "auto"

@@ -182,7 +182,18 @@ def make_segment(
         tilt_correction_rate: 1/s; see `losses.tilt_correction`. 0 asks for the true increment.
         generator: for the white noise.
     """
-    clean = rows[..., : obs.OBSERVATION_SIZE]
+    observations = noise.apply(rows[..., : obs.OBSERVATION_SIZE], offsets, generator)
+    return Segment(observations, make_targets(rows, offsets[:, None, :2], tilt_correction_rate))
+
+
+def make_targets(rows: Tensor, tilt_offset: Tensor, tilt_correction_rate: float) -> Targets:
+    """What the outputs at the last T rows are held to.
+
+    Args:
+        rows: (B, T + 29, 68) as `pack` makes them.
+        tilt_offset: (B, T, 2), or what broadcasts to it: by how much the fed-back roll and pitch are off, rad.
+        tilt_correction_rate: 1/s; see `losses.tilt_correction`. 0 asks for the true increment.
+    """
     current = rows[:, PREFIX:]
     dt = current[..., obs.DT]
     valid = dt > 0
@@ -190,16 +201,15 @@ def make_segment(
     dt = torch.where(valid, dt, 1.0)
     motion = current[..., MOTION].clone()
     if tilt_correction_rate > 0:
-        correction = tilt_correction(current[..., obs.ROLL_PITCH], offsets[:, None, :2])
+        correction = tilt_correction(current[..., obs.ROLL_PITCH], tilt_offset)
         motion[..., ROTATION] += tilt_correction_rate * dt * correction
-    targets = Targets(
+    return Targets(
         motion=motion,
         previous_velocity=rows[:, PREFIX - 1 : -1, MOTION][..., VELOCITY],
         contact_velocity=current[..., CONTACT_VELOCITY].unflatten(-1, (4, 3)),
         dt=dt,
         valid=valid.squeeze(-1).to(rows.dtype),
     )
-    return Segment(noise.apply(clean, offsets, generator), targets)
 
 
 def _mean_and_deviation(values: Tensor) -> tuple[Tensor, Tensor]:

@@ -59,6 +59,7 @@ def card_from_state(state: dict[str, Any]) -> ModelCard:
         simulation=state["simulation"],
         seeds={"training": state["seed"]},
         command=_command(state),
+        initial=state.get("initial"),
         steps=state["step"],
         samples=state["samples"],
         training_hours=round(state["elapsed_s"] / 3600, 3),
@@ -90,6 +91,8 @@ def _command(state: dict[str, Any]) -> str:
     command = ["trace", "train", "--robot", Path(given_robot(state["command"], state["robot"])).name]
     if "--config" in given[:-1]:
         command += ["--config", Path(given[given.index("--config") + 1]).name]
+    if "--init" in given[:-1]:
+        command += ["--init", Path(given[given.index("--init") + 1]).name]
     for unit, amount in state["budget"].items():
         if amount is not None:
             command += [f"--{unit}", f"{amount:g}" if unit == "hours" else str(amount)]

@@ -12,8 +12,10 @@ import torch
 from torch import Tensor
 
 from trace_ros.estimator import observation as obs
+from trace_ros.estimator.network import TraceNetwork
 from trace_ros.training.config import TrainingConfig
-from trace_ros.training.dataset import PREFIX, ROW_SIZE, Segment, make_segment
+from trace_ros.training.dataset import FEEDBACK, PREFIX, ROW_SIZE, Segment, make_segment, make_targets
+from trace_ros.training.own_feedback import OwnFeedback
 from trace_ros.training.replay import Replay
 
 
@@ -44,11 +46,15 @@ class Lanes:
         self._source: list[tuple[int, int] | None] = [None] * lanes
         self._offsets = torch.zeros(lanes, 4)
         self._hidden = torch.zeros(lanes, config.network.hidden)
+        self._own = OwnFeedback(lanes)
         self.rollouts_drawn = 0
         """Rollouts that lanes have taken so far."""
 
-    def next(self, newest: int) -> LaneBatch:
-        """The next segment of every lane; lanes at their end take a rollout from the chunks up to ``newest``."""
+    def next(self, newest: int, network: TraceNetwork | None = None) -> LaneBatch:
+        """The next segment of every lane; lanes at their end take a rollout from the chunks up to ``newest``.
+
+        With a network, the fed-back inputs are its own, else the truth with noise.
+        """
         for lane, source in enumerate(self._source):
             if source is None or self._begin(lane) + PREFIX >= int(self._length[lane]):
                 self._refill(lane, newest, 0 if source is not None else self._first_segment[lane])
@@ -56,8 +62,18 @@ class Lanes:
         size = config.segment + PREFIX
         starts = [self._begin(lane) for lane in range(config.batch)]
         rows = torch.stack([self._rows[lane, start : start + size] for lane, start in enumerate(starts)])
-        segment = make_segment(rows, self._offsets, config.feedback, config.tilt_correction_rate, self._generator)
+        if network is None:
+            segment = make_segment(rows, self._offsets, config.feedback, config.tilt_correction_rate, self._generator)
+        else:
+            segment = self._own_segment(network, rows)
         return LaneBatch(segment, self._hidden.clone())
+
+    def _own_segment(self, network: TraceNetwork, rows: Tensor) -> Segment:
+        config = self._config
+        offsets = config.closed_loop.offset_scale * self._offsets
+        observations = self._own.roll_out(network, rows, offsets, self._hidden)
+        off = (observations - rows[..., : obs.OBSERVATION_SIZE])[:, PREFIX:, FEEDBACK]
+        return Segment(observations, make_targets(rows, off[..., :2], config.tilt_correction_rate))
 
     def advance(self, hidden: Tensor) -> None:
         """Move on by one segment with the GRU's state (B, hidden) after it."""
@@ -75,6 +91,7 @@ class Lanes:
         self._segment[lane] = min(segment, last)
         self._offsets[lane] = self._config.feedback.draw_offsets(1, self._generator)[0]
         self._hidden[lane] = 0.0
+        self._own.stop(lane)
         self.rollouts_drawn += 1
 
     def _load(self, lane: int, source: tuple[int, int]) -> None:
@@ -91,6 +108,7 @@ class Lanes:
             "source": torch.tensor(sources),
             "offsets": self._offsets.clone(),
             "hidden": self._hidden.clone(),
+            "own_feedback": self._own.state(),
             "rollouts_drawn": self.rollouts_drawn,
         }
 
@@ -100,6 +118,7 @@ class Lanes:
         self._segment.copy_(state["segment"])
         self._offsets.copy_(state["offsets"])
         self._hidden.copy_(state["hidden"])
+        self._own.restore(state["own_feedback"])
         self.rollouts_drawn = int(state["rollouts_drawn"])
         for lane, (chunk, index) in enumerate(state["source"].tolist()):
             if chunk >= 0 and self._replay.path(chunk).exists():

@@ -6,7 +6,7 @@ import copy
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from trace_ros.errors import TraceError
 from trace_ros.estimator import observation as obs
+from trace_ros.estimator.checkpoint import LoadedModel
 from trace_ros.estimator.network import TraceNetwork
 from trace_ros.robot import RobotDescription
 from trace_ros.training.closed_loop import closed_loop, closed_loop_metrics
@@ -29,6 +30,7 @@ from trace_ros.training.dataset import (
     measure_normalisation,
 )
 from trace_ros.training.distributed import ALONE, Ranks
+from trace_ros.training.initialisation import adopt, check_start, describe_start
 from trace_ros.training.lanes import LaneBatch, Lanes
 from trace_ros.training.losses import LossTerms, total_loss
 from trace_ros.training.monitor import Monitor
@@ -71,6 +73,7 @@ class RunDescription:
         seed: of everything random.
         budget: when it ends.
         command: that started it.
+        initial: what its first weights had seen (`initialisation.describe_start`); None where they are random.
     """
 
     robot: RobotDescription
@@ -79,6 +82,7 @@ class RunDescription:
     seed: int
     budget: Budget
     command: str
+    initial: dict[str, Any] | None = None
 
 
 class Pretraining:
@@ -108,6 +112,7 @@ class Pretraining:
         self._parameters = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
         self._optimiser = torch.optim.Adam(self._parameters, lr=config.optimiser.learning_rate, fused=True)
         self._normalised = False
+        self._initial: LoadedModel | None = None
         self._with_network = ALONE.synchronised(self.network)
         ranks.agree(
             {
@@ -126,14 +131,24 @@ class Pretraining:
 
     @classmethod
     def start(
-        cls, description: RunDescription, source: RolloutSource, output: Path, ranks: Ranks = ALONE
+        cls,
+        description: RunDescription,
+        source: RolloutSource,
+        output: Path,
+        ranks: Ranks = ALONE,
+        initial: LoadedModel | None = None,
     ) -> Pretraining:
-        """A new run in an empty or new folder.
+        """A new run in an empty or new folder, from weights drawn at random or those of an earlier model.
 
         Raises:
-            TraceError: the folder already holds a run, or ranks were started with different settings.
+            TraceError: the folder already holds a run, the model's network is another, or ranks were started with
+                different settings.
         """
+        if initial is not None:
+            check_start(initial, description.config.network)
+            description = replace(description, initial=describe_start(initial))
         run = cls(description, source, output, ranks)
+        run._initial = initial
         if ranks.first(run.checkpoint_path.exists):
             raise TraceError(f"{output}: already holds a training run; add --resume to go on, or change --output")
         # Data of a run that was killed before its first checkpoint may come from other settings.
@@ -200,7 +215,8 @@ class Pretraining:
                 wanted = self.replay.wanted(self.lanes.rollouts_drawn)
                 worker.want(wanted + 1)
                 newest = self._newest_chunk(worker, wanted)
-                terms = self._gradient_step(self.lanes.next(newest))
+                own = self.network if self.progress >= config.closed_loop.start else None
+                terms = self._gradient_step(self.lanes.next(newest, own))
                 now = ranks.clock()
                 self.elapsed_s = now - begun
                 monitor.step(self.step, self.samples, self.progress, terms)
@@ -264,7 +280,10 @@ class Pretraining:
 
     def _normalise(self) -> None:
         normalisation, self.rate_hz, self.interval_s = self.ranks.first(self._measure)
-        self.network.set_normalisation(*normalisation)
+        if self._initial is None:
+            self.network.set_normalisation(*normalisation)
+        else:
+            adopt(self.network, self._initial, Normalisation(*(part.to(self.ranks.device) for part in normalisation)))
         self._start_average()
         self._normalised = True
 
@@ -353,6 +372,7 @@ class Pretraining:
                 "simulation": description.simulation,
                 "budget": description.budget.model_dump(),
                 "command": description.command,
+                "initial": description.initial,
                 "network": self.network.state_dict(),
                 "averaged": None if averaged is None else averaged.state_dict(),
                 "optimiser": self._optimiser.state_dict(),

@@ -1,0 +1,83 @@
+"""Training that starts from an earlier model."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from pretraining import Recorder, describe
+from synthetic import SyntheticSource, rollout
+
+from trace_ros.errors import TraceError
+from trace_ros.estimator.checkpoint import ModelCard, export_model, load_model
+from trace_ros.estimator.network import NetworkConfig, TraceNetwork
+from trace_ros.robot import RobotDescription
+from trace_ros.training.dataset import Normalisation, measure_normalisation, pack
+from trace_ros.training.export import card_from_state
+from trace_ros.training.initialisation import adopt, check_start
+from trace_ros.training.pretrain import Pretraining
+from trace_ros.training.state import load_state
+
+ROBOT = RobotDescription.load("go2")
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return torch.from_numpy(np.stack([pack(rollout(seed, 200), ROBOT, 129) for seed in range(3)]))
+
+
+@pytest.fixture(scope="module")
+def model(rows, tmp_path_factory):
+    torch.manual_seed(1)
+    network = TraceNetwork()
+    network.set_normalisation(*measure_normalisation(rows, network.config, 0.02))
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(0.02 * torch.randn_like(parameter))
+    path = tmp_path_factory.mktemp("model") / "trace.pt"
+    card = ModelCard(robot="go2", robot_fingerprint=ROBOT.fingerprint, rate_hz=500, steps=11, command="trace train")
+    export_model(network, card, path)
+    return load_model(path)
+
+
+def test_the_adopted_network_is_the_same_function_with_a_normalisation_for_other_rates(model, rows):
+    before = model.network()
+    other = Normalisation(torch.full((47,), 3e-3), torch.full((47,), 2e-3), torch.ones(9))
+    network = TraceNetwork()
+    adopt(network, model, other)
+    varied = rows[..., :47].clone()
+    varied[..., 46] *= 1 + 0.5 * torch.rand(varied.shape[:-1])
+    hidden = 0.3 * torch.randn(len(rows), 128)
+    with torch.no_grad():
+        expected, found = before.sequence(varied, hidden), network.sequence(varied, hidden)
+    torch.testing.assert_close(found.motion, expected.motion, rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(found.attention, expected.attention, rtol=1e-3, atol=1e-5)
+    assert float(network.observation_scale[46]) == pytest.approx(2e-3)
+    torch.testing.assert_close(network.observation_scale[:46], before.observation_scale[:46])
+
+
+def test_another_network_is_refused_by_key(model):
+    with pytest.raises(TraceError, match=r"network\.hidden 128 instead of 64"):
+        check_start(model, NetworkConfig(hidden=64))
+    check_start(model, NetworkConfig(memory=7))
+
+
+def test_a_run_starts_from_the_model_and_its_card_says_so(model, tmp_path):
+    description = describe(steps=1)
+    slow = dataclasses.replace(
+        description,
+        config=description.config.model_copy(
+            update={"optimiser": description.config.optimiser.model_copy(update={"learning_rate": 1e-9})}
+        ),
+    )
+    run = Pretraining.start(slow, SyntheticSource(samples=90), tmp_path, initial=model)
+    assert run.run(Recorder())
+    torch.testing.assert_close(
+        run.network.get_parameter("gru.weight_hh_l0"), model.network().get_parameter("gru.weight_hh_l0")
+    )
+    card = card_from_state(load_state(tmp_path / "checkpoint.pt"))
+    assert card.initial is not None
+    assert card.initial["steps"] == 11
+    resumed = Pretraining.resume(dataclasses.replace(slow, initial=card.initial), SyntheticSource(90), tmp_path)
+    resumed.save()
+    assert card_from_state(load_state(tmp_path / "checkpoint.pt")).initial == card.initial
