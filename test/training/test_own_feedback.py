@@ -107,9 +107,9 @@ def test_lanes_ask_for_the_correction_of_what_was_really_fed_back(network, tmp_p
     for _ in range(2):
         segment = lanes.next(0, network).segment
         lanes.advance(network.sequence(*lanes_input(segment, lanes)).hidden)
-    truth = lanes._rows  # noqa: SLF001
+    truth = lanes._rows
     for lane in range(2):
-        begin = (int(lanes._segment[lane]) - 1) * SEGMENT  # noqa: SLF001
+        begin = (int(lanes._segment[lane]) - 1) * SEGMENT
         true = truth[lane, begin + PREFIX : begin + PREFIX + SEGMENT]
         off = segment.observations[lane, PREFIX:, FEEDBACK][:, :2] - true[:, FEEDBACK][:, :2]
         assert off.abs().max() > 1e-3
@@ -119,4 +119,4 @@ def test_lanes_ask_for_the_correction_of_what_was_really_fed_back(network, tmp_p
 
 
 def lanes_input(segment, lanes):
-    return segment.observations, lanes._hidden  # noqa: SLF001
+    return segment.observations, lanes._hidden

@@ -22,6 +22,10 @@ def train(
     config: Annotated[
         str | None, typer.Option(help=f"Training config: a name in config/training, or a path [{_DEFAULT_CONFIG}].")
     ] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a value of the config, as in --set loss.foot=0."),
+    ] = None,
     hours: Annotated[float | None, typer.Option(help="Budget: wall-clock hours, resumptions included [1].")] = None,
     steps: Annotated[int | None, typer.Option(help="Budget: gradient steps, instead of hours.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of everything random [0].", min=0)] = None,
@@ -57,12 +61,13 @@ def train(
     if device not in ("cpu", "cuda"):
         raise TraceError(f"trace train: --device {device}: expected cpu or cuda")
     with training.joined("cuda" if device == "cuda" else "cpu") as ranks:
-        if resume and init is not None:
-            raise TraceError("trace train --resume goes on with the run's own weights; leave --init out")
+        if resume and (init is not None or changes):
+            raise TraceError("trace train --resume keeps the run's weights and config; leave --init and --set out")
         if resume:
             run = training.resumed(output, description, config, hours, steps, seed, ranks)
         else:
-            run = training.started(output, description, config or _DEFAULT_CONFIG, hours, steps, seed or 0, ranks, init)
+            name, seed = config or _DEFAULT_CONFIG, seed or 0
+            run = training.started(output, description, name, changes or [], hours, steps, seed, ranks, init)
         finished = training.train_to_the_end(run, output, threads, json_file)
     if not finished:
         raise typer.Exit(130)

@@ -6,6 +6,7 @@ import os
 import shlex
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -35,6 +36,7 @@ def started(
     output: Path,
     robot: RobotDescription,
     config: str,
+    changes: Sequence[str],
     hours: float | None,
     steps: int | None,
     seed: int,
@@ -42,7 +44,7 @@ def started(
     initial: Path | None = None,
 ) -> Pretraining:
     """A new run in a folder; an hour long unless told otherwise; from an earlier model's weights where one is given."""
-    training = TrainingConfig.load(config)
+    training = TrainingConfig.load(config, changes)
     simulation = SimulationConfig.load(training.simulation)
     budget = _budget(hours if (hours, steps) != (None, None) else 1.0, steps)
     command = shlex.join(["trace", *sys.argv[1:]])

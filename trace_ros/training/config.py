@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
+import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from trace_ros.errors import TraceError
@@ -144,8 +146,12 @@ class TrainingConfig(BaseModel):
         return -(-self.rollout_samples // self.segment) * self.segment + PREFIX
 
     @classmethod
-    def load(cls, config: str | Path) -> TrainingConfig:
+    def load(cls, config: str | Path, changes: Sequence[str] = ()) -> TrainingConfig:
         """Load by name (``config/training/<name>.yaml``) or from the path of a YAML file.
+
+        Args:
+            config: name or path.
+            changes: ``key=value``, with dots into nested keys (``loss.foot=0``), that replace what the file says.
 
         Raises:
             TraceError: no such file, not YAML, or an unknown or bad key.
@@ -157,7 +163,10 @@ class TrainingConfig(BaseModel):
             known = ", ".join(sorted(file.stem for file in path.parent.glob("*.yaml"))) or "none"
             raise TraceError(f"{path}: no such file; {path.parent} has {known}")
         data = read_yaml(path)
-        loaded = cls.parse({} if data is None else data, str(path))
+        data = {} if data is None else data
+        for change in changes:
+            set_key(data, change)
+        loaded = cls.parse(data, " ".join((str(path), *changes)))
         return loaded.model_copy(update={"simulation": (path.parent / loaded.simulation).resolve()})
 
     @classmethod
@@ -171,3 +180,25 @@ class TrainingConfig(BaseModel):
             return cls.model_validate(data)
         except ValidationError as error:
             raise TraceError(f"{source}: {describe_validation_error(error)}") from error
+
+
+def set_key(data: Any, change: str) -> None:
+    """Set one value of nested plain data, in place: ``"loss.foot=0"``. The value is YAML.
+
+    Raises:
+        TraceError: not of that form, or a key on the way holds no keys.
+    """
+    name, equals, text = change.partition("=")
+    *way, last = name.strip().split(".")
+    if not equals or not all((*way, last)):
+        raise TraceError(f"--set {change}: expected key=value, as in loss.foot=0")
+    for key in way:
+        if not isinstance(data, dict) or not isinstance(data.setdefault(key, {}), dict):
+            raise TraceError(f"--set {change}: {key} holds a value, not keys")
+        data = data[key]
+    if not isinstance(data, dict):
+        raise TraceError(f"--set {change}: the config holds no keys")
+    try:
+        data[last] = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise TraceError(f"--set {change}: {text!r} is not a YAML value") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import platform
 import shlex
 from importlib.metadata import PackageNotFoundError, version
@@ -91,6 +92,9 @@ def _command(state: dict[str, Any]) -> str:
     command = ["trace", "train", "--robot", Path(given_robot(state["command"], state["robot"])).name]
     if "--config" in given[:-1]:
         command += ["--config", Path(given[given.index("--config") + 1]).name]
+    for option, value in itertools.pairwise(given):
+        if option == "--set":
+            command += [option, value]
     if "--init" in given[:-1]:
         command += ["--init", Path(given[given.index("--init") + 1]).name]
     for unit, amount in state["budget"].items():
