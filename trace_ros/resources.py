@@ -52,3 +52,31 @@ def read_yaml(path: Path) -> Any:
         raise TraceError(f"{path}: cannot be read ({error.strerror})") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise TraceError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from error
+
+
+def merged(defaults: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """``defaults`` with ``own`` over them, section by section; lists are replaced whole."""
+    result = dict(defaults)
+    for key, value in own.items():
+        below = result.get(key)
+        result[key] = merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+    return result
+
+
+def read_yaml_on_base(path: Path) -> Any:
+    """What a YAML file holds, over the file beside it that its key ``base`` names, if there is one.
+
+    Raises:
+        TraceError: a file cannot be read, or is not YAML; or files are each other's base.
+    """
+    data, seen = read_yaml(path), [path.resolve()]
+    while isinstance(data, dict) and "base" in data:
+        base = (seen[-1].parent / str(data.pop("base"))).resolve()
+        if base in seen:
+            raise TraceError(f"{path}: base {base.name} leads back to itself")
+        seen.append(base)
+        below = read_yaml(base)
+        if not isinstance(below, dict):
+            raise TraceError(f"{path}: base {base} holds no keys and values")
+        data = merged(below, data)
+    return data

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
 from trace_ros.errors import TraceError
-from trace_ros.resources import config_directory, read_yaml
+from trace_ros.resources import config_directory, merged, read_yaml
 from trace_ros.robot import RobotDescription, describe_validation_error
 from trace_ros.sim.course import Course, course_file, holds_set
 from trace_ros.sim.ranges import STRICT, load_yaml_model
@@ -134,15 +134,6 @@ class CourseSet(BaseModel):
             return CourseSet(name=self.name, seeds=self.seeds if seeds is None else tuple(seeds), courses=courses)
         except ValidationError as error:
             raise TraceError(f"set {self.name!r}: {describe_validation_error(error)}") from error
-
-
-def merged(defaults: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """``defaults`` with ``own`` over them, section by section."""
-    result = dict(defaults)
-    for key, value in own.items():
-        below = result.get(key)
-        result[key] = merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
-    return result
 
 
 def set_digest(courses: CourseSet, robot: RobotDescription) -> str:

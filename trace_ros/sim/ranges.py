@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from trace_ros.errors import TraceError
-from trace_ros.resources import read_yaml
+from trace_ros.resources import read_yaml_on_base
 from trace_ros.robot import describe_validation_error
 
 STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -53,12 +53,12 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def load_yaml_model(model: type[Model], path: Path, what: str) -> Model:
-    """Read a YAML file into a pydantic model.
+    """Read a YAML file into a pydantic model; ``base`` may name another file that it stands on.
 
     Raises:
         TraceError: the file is missing or unreadable, or a key is unknown or has a bad value (named in the message).
     """
-    data = read_yaml(path)
+    data = read_yaml_on_base(path)
     if not isinstance(data, dict):
         raise TraceError(f"{path}: {what} must hold keys and values, found {type(data).__name__}")
     try:

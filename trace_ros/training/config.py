@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from trace_ros.errors import TraceError
 from trace_ros.estimator.network import NetworkConfig
-from trace_ros.resources import config_directory, read_yaml
+from trace_ros.resources import config_directory, read_yaml_on_base
 from trace_ros.robot import describe_validation_error
 from trace_ros.training.dataset import PREFIX, FeedbackNoise
 from trace_ros.training.losses import LossConfig
@@ -149,6 +149,8 @@ class TrainingConfig(BaseModel):
     def load(cls, config: str | Path, changes: Sequence[str] = ()) -> TrainingConfig:
         """Load by name (``config/training/<name>.yaml``) or from the path of a YAML file.
 
+        A file may stand on another one: ``base: trace.yaml``, and only what differs.
+
         Args:
             config: name or path.
             changes: ``key=value``, with dots into nested keys (``loss.foot=0``), that replace what the file says.
@@ -162,7 +164,7 @@ class TrainingConfig(BaseModel):
         if not path.is_file():
             known = ", ".join(sorted(file.stem for file in path.parent.glob("*.yaml"))) or "none"
             raise TraceError(f"{path}: no such file; {path.parent} has {known}")
-        data = read_yaml(path)
+        data = read_yaml_on_base(path)
         data = {} if data is None else data
         for change in changes:
             set_key(data, change)
