@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -10,10 +11,11 @@ from typing import Any, cast
 
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor, SetParametersResult
 from rclpy.node import Node
+from rclpy.parameter import Parameter as RosParameter
 
 from trace_ros.errors import TraceError
 
-Value = bool | int | float | str | list[str]
+Value = bool | int | float | str | list[str] | list[float]
 
 # Declared by rclpy itself, or by the middleware, on any node.
 _FOREIGN = ("use_sim_time", "start_type_description_service")
@@ -32,6 +34,7 @@ class Parameter:
         minimum, maximum: of numbers, inclusive; both or none.
         choices: of texts; none means any text.
         live: whether it may change while the node is at work.
+        lengths: how many numbers a list may hold; such a parameter is a list of numbers, each within the range.
     """
 
     name: str
@@ -42,9 +45,22 @@ class Parameter:
     maximum: float | None = None
     choices: tuple[str, ...] = ()
     live: bool = False
+    lengths: tuple[int, ...] = ()
+
+    def given(self, value: Any) -> Any:
+        """A value as it came from a file or a command line, in the type of this parameter where that is no guess."""
+        if isinstance(self.default, float) and type(value) is int:
+            return float(value)  # nobody wants to be told that 1 is not 1.0
+        if self.lengths:
+            return _numbers(value)
+        if isinstance(self.default, list) and isinstance(value, (list, tuple)):
+            return [str(item) for item in value]
+        return value
 
     def fault(self, value: Any) -> str | None:
         """What is wrong with a value, as the end of a sentence that starts with the name; None if it will do."""
+        if self.lengths:
+            return self._fault_of_numbers(value)
         if type(value) is not type(self.default):
             return f"is {_kind(value)}, expected {_kind(self.default)}"
         if isinstance(value, float) and not math.isfinite(value):
@@ -57,6 +73,15 @@ class Parameter:
             return f"is {value!r}, expected one of {', '.join(self.choices)}"
         return None
 
+    def _fault_of_numbers(self, values: Any) -> str | None:
+        if not isinstance(values, list) or not all(isinstance(value, float) for value in values):
+            return f"is {_kind(values)}, expected a list of numbers"
+        if len(values) not in self.lengths:
+            return f"has {len(values)} numbers, expected {' or '.join(map(str, self.lengths))}"
+        single = Parameter(self.name, 0.0, "", self.unit, self.minimum, self.maximum)
+        faults = ((index, single.fault(value)) for index, value in enumerate(values))
+        return next((f"{fault} (number {index + 1})" for index, fault in faults if fault is not None), None)
+
     def descriptor(self) -> ParameterDescriptor:
         """For ``ros2 param describe`` and for tools that draw sliders."""
         unit = f" [{self.unit}]" if self.unit else ""
@@ -65,7 +90,14 @@ class Parameter:
             descriptor.additional_constraints = f"one of {', '.join(self.choices)}"
         if not self.live:
             descriptor.additional_constraints += f"{'; ' if self.choices else ''}fixed while the node is at work"
-        if self.minimum is not None and self.maximum is not None:
+        if self.lengths:
+            # ROS has no ranges for lists: in words.
+            counts = f"{' or '.join(map(str, self.lengths))} numbers"
+            if self.minimum is not None and self.maximum is not None:
+                counts += f" from {self.minimum:g} to {self.maximum:g}"
+            before = f"{descriptor.additional_constraints}; " if descriptor.additional_constraints else ""
+            descriptor.additional_constraints = before + counts
+        elif self.minimum is not None and self.maximum is not None:
             if isinstance(self.default, float):
                 descriptor.floating_point_range = [FloatingPointRange(from_value=self.minimum, to_value=self.maximum)]
             else:
@@ -89,15 +121,18 @@ class Parameters:
         # rclpy has no public way to see what was given on the command line or in files under names nobody declared.
         given: dict[str, Any] = {name: p.value for name, p in getattr(node, "_parameter_overrides", {}).items()}
         for parameter in table:
-            value = given.get(parameter.name, parameter.default)
-            if isinstance(parameter.default, float) and type(value) is int:
-                value = float(value)  # nobody wants to be told that 1 is not 1.0
-            if isinstance(parameter.default, list) and isinstance(value, (list, tuple)):
-                value = [str(item) for item in value]
+            value = parameter.given(given.get(parameter.name, parameter.default))
             if fault := parameter.fault(value):
                 self._faults[parameter.name] = f"parameter {parameter.name!r} {fault}"
                 value = parameter.default
-            node.declare_parameter(parameter.name, value, parameter.descriptor(), ignore_override=True)
+            if parameter.lengths:
+                # An empty list does not tell its type.
+                node.declare_parameter(
+                    parameter.name, RosParameter.Type.DOUBLE_ARRAY, parameter.descriptor(), ignore_override=True
+                )
+                node.set_parameters([RosParameter(parameter.name, RosParameter.Type.DOUBLE_ARRAY, value)])
+            else:
+                node.declare_parameter(parameter.name, value, parameter.descriptor(), ignore_override=True)
             self._values[parameter.name] = value
         for name in given:
             if name not in self._table and name not in _FOREIGN and not name.startswith(_FOREIGN_PREFIX):
@@ -124,6 +159,10 @@ class Parameters:
         """Value of a list of texts."""
         return list(self._values[name])
 
+    def numbers(self, name: str) -> list[float]:
+        """Value of a list of numbers."""
+        return list(self._values[name])
+
     def number(self, name: str) -> float:
         """Value of a floating-point parameter."""
         return float(self._values[name])
@@ -141,16 +180,26 @@ class Parameters:
             parameter = self._table.get(item.name)
             if parameter is None:
                 continue
-            if self.locked and not parameter.live and item.value != self._values[item.name]:
+            value = parameter.given(item.value)
+            if self.locked and not parameter.live and value != self._values[item.name]:
                 reason = f"{item.name} is fixed while the node is at work: clean up (or end) the node, then set it"
                 return SetParametersResult(successful=False, reason=reason)
-            if fault := parameter.fault(item.value):
+            if fault := parameter.fault(value):
                 return SetParametersResult(successful=False, reason=f"{item.name} {fault}")
         for item in proposed:
             if item.name in self._table:
-                self._values[item.name] = item.value
+                self._values[item.name] = self._table[item.name].given(item.value)
                 self._faults.pop(item.name, None)
         return SetParametersResult(successful=True)
+
+
+def _numbers(value: Any) -> Any:
+    """A list of numbers out of what ROS makes of it: an array type, integers where nothing stands behind the dot."""
+    if value is None:
+        return []
+    if isinstance(value, (list, tuple, array)) and all(type(item) in (int, float) for item in value):
+        return [float(item) for item in value]
+    return value
 
 
 def _kind(value: Any) -> str:
