@@ -76,6 +76,21 @@ class ImuMounting(BaseModel):
     rpy: Triple = (0.0, 0.0, 0.0)
 
 
+class JointMessages(BaseModel):
+    """How the robot's joint states differ from the URDF, by name of the URDF's joint.
+
+    Attributes:
+        names: how the joint states call a joint, where not as the URDF does.
+        sign: -1 for a joint that the joint states count the other way round: position, velocity and effort.
+        offset: rad, added to the position after the sign: ``URDF angle = sign * reported + offset``.
+    """
+
+    model_config = _STRICT
+    names: dict[str, Annotated[str, Field(min_length=1)]] = {}
+    sign: dict[str, Literal[-1, 1]] = {}
+    offset: dict[str, Annotated[float, Field(ge=-2 * np.pi, le=2 * np.pi)]] = {}
+
+
 class JointControl(BaseModel):
     """The joint controller on the robot: PD gains and torque limits (hip, thigh, calf)."""
 
@@ -117,6 +132,7 @@ class RobotDescription(BaseModel):
         nominal_joint_position: rad, (hip, thigh, calf) of a standing leg; by leg where the legs differ.
         control: gains and limits of the joint controller.
         imu: mounting of the IMU in the body frame.
+        joint_messages: how the robot's joint states differ from the URDF.
         stationary: thresholds of the stationary clamp.
         policy: policy file (relative to the YAML file) that walks this robot in simulation, or None.
     """
@@ -130,6 +146,7 @@ class RobotDescription(BaseModel):
     nominal_joint_position: PerLeg
     control: JointControl
     imu: ImuMounting = ImuMounting()
+    joint_messages: JointMessages = JointMessages()
     stationary: StationaryThresholds = StationaryThresholds()
     policy: Path | None = None
 
@@ -140,6 +157,13 @@ class RobotDescription(BaseModel):
         names = [*self.joint_names, *self.foot_links]
         if repeated := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"named more than once: {', '.join(repeated)}")
+        messages = self.joint_messages
+        for key, given in (("names", messages.names), ("sign", messages.sign), ("offset", messages.offset)):
+            if unknown := [name for name in given if name not in self.joint_names]:
+                raise ValueError(f"joint_messages.{key}: no joint of the legs: {', '.join(unknown)}")
+        reported = self.reported_joint_names
+        if repeated := sorted({name for name in reported if reported.count(name) > 1}):
+            raise ValueError(f"joint_messages.names: two joints are called {', '.join(repeated)}")
         return self
 
     @classmethod
@@ -176,6 +200,21 @@ class RobotDescription(BaseModel):
     def joint_names(self) -> tuple[str, ...]:
         """The 12 joint names in package order (FL, FR, RL, RR; hip, thigh, calf)."""
         return tuple(joint for leg in LEG_NAMES for joint in self.legs[leg].joints)
+
+    @property
+    def reported_joint_names(self) -> tuple[str, ...]:
+        """The 12 names in the robot's joint states, in package order."""
+        return tuple(self.joint_messages.names.get(name, name) for name in self.joint_names)
+
+    @property
+    def joint_signs(self) -> FloatArray:
+        """(12,) 1 or -1: ``URDF angle = sign * reported + offset``."""
+        return np.array([float(self.joint_messages.sign.get(name, 1)) for name in self.joint_names])
+
+    @property
+    def joint_offsets(self) -> FloatArray:
+        """(12,) rad: ``URDF angle = sign * reported + offset``."""
+        return np.array([self.joint_messages.offset.get(name, 0.0) for name in self.joint_names])
 
     @property
     def foot_links(self) -> tuple[str, ...]:
