@@ -111,7 +111,7 @@ def _usage(name: str, parameters: Sequence[Parameter]) -> str:
     lines = [f"usage: {name} [--ros-args -p PARAMETER:=VALUE ... --params-file FILE -r FROM:=TO]", "", "parameters:"]
     for parameter in parameters:
         descriptor = parameter.descriptor()
-        default = " ".join(parameter.default) if isinstance(parameter.default, list) else parameter.default
+        default = " ".join(map(str, parameter.default)) if isinstance(parameter.default, list) else parameter.default
         choices = f"; one of {', '.join(parameter.choices)}" if parameter.choices else ""
         lines.append(f"  {parameter.name} [{default}]: {descriptor.description}{choices}")
     return "\n".join(lines)
