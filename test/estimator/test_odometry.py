@@ -5,9 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from pydantic import ValidationError
 from scipy.spatial.transform import Rotation
 
-from trace_ros.estimator.odometry import ErrorModel, PoseIntegrator
+from trace_ros.estimator.error_model import ErrorModel, PoseCovariance
+from trace_ros.estimator.odometry import PoseIntegrator
 from trace_ros.geometry import roll_pitch_yaw
 
 increments = arrays(float, (20, 6), elements=st.floats(-0.4, 0.4))
@@ -38,14 +40,74 @@ def test_a_circle_closes():
     assert abs(np.linalg.norm(pose.orientation) - 1) < 1e-12
 
 
-@given(increments)
-def test_covariance_stays_symmetric_positive_definite(steps):
+def all_silent(**changes) -> ErrorModel:
+    """A model in which every source is silent but those given."""
+    silent = 1e-9
+    quiet = {
+        "linear_velocity": {"base": (silent,) * 3, "per_speed": (0,) * 3, "per_rate": (0,) * 3, "per_doubt": (0,) * 3},
+        "slow_share": (0, 0, 0),
+        "yaw_per_sqrt_second": silent,
+        "yaw_rate": 0,
+        "tilt": silent,
+    }
+    return ErrorModel.model_validate(quiet | changes)
+
+
+@given(
+    increments,
+    arrays(float, 20, elements=st.floats(1e-4, 0.5)),
+    arrays(float, 20, elements=st.floats(0, 1)),
+    arrays(bool, 20),
+    arrays(float, 3, elements=st.floats(-3, 3)),
+)
+def test_covariances_stay_symmetric_and_positive_definite(steps, times, doubts, held, start):
     pose = PoseIntegrator()
+    pose.set_pose((1.0, -2.0, 0.5), tuple(Rotation.from_rotvec(start).as_quat()))
+    for _ in range(5):
+        for step, dt, doubt, still in zip(steps, times, doubts, held, strict=True):
+            if still:
+                pose.hold()
+            else:
+                pose.advance(tuple(step[:3]), tuple(step[3:]), dt, doubt)
+            for covariance in (pose.covariance, pose.twist_covariance):
+                assert np.isfinite(covariance).all()
+                np.testing.assert_array_equal(covariance, covariance.T)
+                np.linalg.cholesky(covariance)
+
+
+@given(
+    increments,
+    st.fixed_dictionaries(
+        {
+            "slow_share": st.tuples(*[st.floats(0, 3)] * 3),
+            "slow_time": st.floats(1e-2, 1e3),
+            "fast_time": st.tuples(*[st.floats(1e-3, 10)] * 3),
+            "yaw_per_sqrt_second": st.floats(1e-4, 0.1),
+            "yaw_rate": st.floats(0, 0.1),
+            "yaw_rate_time": st.floats(1e-2, 1e3),
+            "tilt": st.floats(1e-3, 0.3),
+            "tilt_time": st.floats(1e-2, 1e3),
+        }
+    ),
+)
+def test_any_error_model_gives_a_positive_definite_covariance(steps, values):
+    pose = PoseIntegrator(ErrorModel.model_validate(values))
     for step in np.tile(steps, (5, 1)):
-        pose.advance(tuple(step[:3]), tuple(step[3:]), 0.002)
-    assert np.isfinite(pose.covariance).all()
-    np.testing.assert_array_equal(pose.covariance, pose.covariance.T)
-    assert np.linalg.eigvalsh(pose.covariance).min() > 0
+        pose.advance(tuple(step[:3]), tuple(step[3:]), 0.02)
+    np.linalg.cholesky(pose.covariance)
+
+
+@given(increments)
+def test_what_cannot_be_observed_never_becomes_more_certain(steps):
+    """Not even when the body turns and goes back where it came from, which undoes some of the error in truth."""
+    pose = PoseIntegrator()
+    history = []
+    for step in (*steps, *-steps[::-1]):
+        pose.advance(tuple(step[:3]), tuple(step[3:]), 0.02)
+        history.append(np.diag(pose.covariance)[[0, 1, 2, 5]])
+    growth = np.diff(history, axis=0)
+    assert (growth >= 0).all()
+    assert (growth[:, 3] > 0).all()
 
 
 def test_position_and_heading_grow_while_tilt_stays_bounded():
@@ -54,66 +116,170 @@ def test_position_and_heading_grow_while_tilt_stays_bounded():
     history = []
     for _ in range(50_000):
         pose.advance((0.002, 0.0, 0.0), (0.0, 0.0, 0.0), 0.002)
-        history.append(np.diag(pose.covariance).copy())
-    assert np.linalg.eigvalsh(pose.covariance).min() > 0
+        history.append(np.diag(pose.covariance))
+    np.linalg.cholesky(pose.covariance)
     history = np.array(history)
-    assert (np.diff(history[:, [0, 1, 5]], axis=0) > 0).all()
-    assert history[-1, 3] == pytest.approx(model.tilt**2, rel=1e-6)
-    assert history[-1, 5] == pytest.approx(model.yaw_per_sqrt_second**2 * 100, rel=1e-2)
+    assert (np.diff(history[:, [0, 1, 2, 5]], axis=0) > 0).all()
+    np.testing.assert_allclose(history[:, 3:5], model.tilt**2)
+
+
+def test_standing_still_changes_nothing_but_the_twist():
+    pose = PoseIntegrator()
+    for _ in range(100):
+        pose.advance((0.002, 0.0, 0.0), (0.0, 0.001, 0.002), 0.002, 0.5)
+    before, moving = pose.covariance, pose.twist_covariance
+    for _ in range(100):
+        pose.hold()
+    np.testing.assert_array_equal(pose.covariance, before)
+    model = ErrorModel()
+    standing = np.sqrt(np.diag(pose.twist_covariance))
+    np.testing.assert_allclose(standing, (*model.standing_linear_velocity, *model.standing_angular_velocity))
+    assert (np.diag(moving) > np.diag(pose.twist_covariance)).all()
 
 
 def test_heading_uncertainty_turns_into_sideways_uncertainty():
     """After d metres straight ahead with a heading error of sigma, the body is off by sigma * d to the side."""
-    model = ErrorModel(position_per_sqrt_metre=1e-9, position_per_sqrt_second=1e-9, yaw_per_sqrt_second=1e-9, tilt=1e-9)
-    pose = PoseIntegrator(model)
-    pose.covariance[5, 5] = 0.01**2
+    pose = PoseIntegrator(all_silent())
+    pose.widen(0.0, 0.01)
     for _ in range(1000):
         pose.advance((0.01, 0.0, 0.0), (0.0, 0.0, 0.0), 0.002)
-    assert np.sqrt(pose.covariance[1, 1]) == pytest.approx(0.1, rel=1e-3)
+    assert np.sqrt(pose.covariance[1, 1]) == pytest.approx(0.1, rel=1e-2)
     assert np.sqrt(pose.covariance[0, 0]) == pytest.approx(1e-3, rel=1e-3)
 
 
 def test_errors_of_position_and_rotation_are_correlated_with_the_right_sign():
     """A heading that is off to the left ends to the left; a nose that is off downwards (+Y) ends lower."""
-    pose = PoseIntegrator()
+    pose = PoseIntegrator(all_silent(tilt=0.02))
+    pose.widen(0.0, 0.02)
     for _ in range(1000):
         pose.advance((0.01, 0.0, 0.0), (0.0, 0.0, 0.0), 0.002)
-    assert pose.covariance[1, 5] > 0.5 * pose.covariance[5, 5] * 10
-    assert pose.covariance[2, 4] < 0
-    sideways = PoseIntegrator()
+    correlation = pose.covariance / np.sqrt(np.outer(np.diag(pose.covariance), np.diag(pose.covariance)))
+    assert correlation[1, 5] > 0.99
+    assert correlation[2, 4] < -0.9
+    assert correlation[2, 3] == pytest.approx(0, abs=1e-12)
+    sideways = PoseIntegrator(all_silent(tilt=0.02))
+    sideways.widen(0.0, 0.02)
     for _ in range(1000):
         sideways.advance((0.0, 0.01, 0.0), (0.0, 0.0, 0.0), 0.002)
     assert sideways.covariance[0, 5] < 0
     assert sideways.covariance[2, 3] > 0
+    # The body's own roll and pitch errors, seen along the fixed axes after a quarter turn.
+    sideways.advance((0.0, 0.0, 0.0), (0.0, 0.0, np.pi / 2), 0.002)
+    assert sideways.covariance[2, 4] > 0
+    assert sideways.covariance[2, 3] == pytest.approx(0, abs=1e-12)
 
 
-def test_covariance_is_that_of_many_walks_with_random_heading_errors():
-    """Against simulation of the error itself, along a curve: all of x, y and yaw."""
-    model = ErrorModel(position_per_sqrt_metre=1e-9, position_per_sqrt_second=1e-9, yaw_per_sqrt_second=0.02, tilt=1e-9)
+def test_covariance_is_that_of_many_walks_with_random_errors():
+    """Against simulation of the errors themselves, along a curve: x, y, z, roll, pitch and yaw."""
+    noise = {"base": (0.02, 0.01, 0.03), "per_speed": (0,) * 3, "per_rate": (0,) * 3, "per_doubt": (0,) * 3}
+    model = ErrorModel.model_validate(
+        {
+            "linear_velocity": noise,
+            "slow_share": (0.9, 0.8, 0.5),
+            "slow_time": 3.0,
+            "fast_time": (0.2, 0.3, 0.1),
+            "yaw_per_sqrt_second": 0.01,
+            "yaw_rate": 0.01,
+            "yaw_rate_time": 4.0,
+            "tilt": 0.03,
+            "tilt_time": 5.0,
+        }
+    )
     pose = PoseIntegrator(model)
     rng = np.random.default_rng(0)
-    walks, dt, step, turn = 4000, 0.05, np.array([0.02, 0.003]), 0.01
-    position, true_position = np.zeros((walks, 2)), np.zeros(2)
-    heading, true_heading = rng.normal(0, 1e-3, walks), 0.0
+    walks, dt, step, turn = 6000, 0.05, np.array([0.02, 0.003]), 0.004
+    slow, tilt, rate = rng.normal(size=(walks, 3)), rng.normal(size=(walks, 2)), rng.normal(size=walks)
+    error, heading, true_heading = rng.normal(0, 1e-3, (walks, 3)), rng.normal(0, 1e-3, walks), 0.0
+    sigma, share = np.array(noise["base"]), np.array(model.slow_share)
+
+    def forget(source, time):
+        keep = np.exp(-dt / time)
+        return keep * source + np.sqrt(1 - keep**2) * rng.normal(size=source.shape)
+
     for _ in range(200):
         pose.advance((*step, 0.0), (0.0, 0.0, turn), dt)
-        c, s = np.cos(heading), np.sin(heading)
-        position += np.stack((c * step[0] - s * step[1], s * step[0] + c * step[1]), axis=1)
         c, s = np.cos(true_heading), np.sin(true_heading)
-        true_position += (c * step[0] - s * step[1], s * step[0] + c * step[1])
-        heading += turn + rng.normal(0, 0.02 * np.sqrt(dt), walks)
+        moved = np.array([c * step[0] - s * step[1], s * step[0] + c * step[1]])
+        own = dt * share * sigma * slow
+        own += np.sqrt(2 * np.array(model.fast_time) * dt) * sigma * rng.normal(size=(walks, 3))
+        error[:, 0] += c * own[:, 0] - s * own[:, 1] - moved[1] * heading
+        error[:, 1] += s * own[:, 0] + c * own[:, 1] + moved[0] * heading
+        error[:, 2] += own[:, 2] + model.tilt * (tilt[:, 0] * step[1] - tilt[:, 1] * step[0])
+        heading += model.yaw_rate * rate * dt + model.yaw_per_sqrt_second * np.sqrt(dt) * rng.normal(size=walks)
         true_heading += turn
-    error = np.column_stack((position - true_position, heading - true_heading))
-    chosen = pose.covariance[np.ix_([0, 1, 5], [0, 1, 5])]
-    scale = np.sqrt(np.outer(np.diag(chosen), np.diag(chosen)))
-    np.testing.assert_allclose(np.cov(error.T) / scale, chosen / scale, atol=0.1)
+        slow, tilt, rate = forget(slow, 3.0), forget(tilt, 5.0), forget(rate, 4.0)
+    c, s = np.cos(true_heading), np.sin(true_heading)
+    roll, pitch = model.tilt * (c * tilt[:, 0] - s * tilt[:, 1]), model.tilt * (s * tilt[:, 0] + c * tilt[:, 1])
+    measured = np.cov(np.column_stack((error, roll, pitch, heading)).T)
+    scale = np.sqrt(np.outer(np.diag(pose.covariance), np.diag(pose.covariance)))
+    np.testing.assert_allclose(measured / scale, pose.covariance / scale, atol=0.06)
 
 
-def test_widen_adds_variance_to_the_position_alone():
+def test_many_poses_at_once_are_what_each_is_alone():
+    model = ErrorModel()
+    rng = np.random.default_rng(1)
+    sigma = tuple(rng.uniform(0.01, 0.1, (3, 4)))
+    heading, moved = rng.uniform(-3, 3, (50, 4)), rng.normal(0, 0.05, (50, 3, 4))
+    together = PoseCovariance(model, np.maximum)
+    for angle, step in zip(heading, moved, strict=True):
+        together.propagate(np.cos(angle), np.sin(angle), tuple(step), sigma, 0.02)
+    for one in range(4):
+        alone = PoseCovariance(model)
+        for angle, step in zip(heading[:, one], moved[:, :, one], strict=True):
+            alone.propagate(np.cos(angle), np.sin(angle), tuple(step), tuple(s[one] for s in sigma), 0.02)
+        np.testing.assert_allclose(alone.variances(), [np.broadcast_to(v, 4)[one] for v in together.variances()])
+
+
+def test_twist_is_less_certain_the_more_happens():
+    model = ErrorModel()
+    pose = PoseIntegrator(model)
+
+    def sigma(displacement, rotation, doubt):
+        pose.set_pose((0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 1.0))
+        for _ in range(2):  # the second time without a change of the rate
+            pose.advance(displacement, rotation, 0.002, doubt)
+        return np.sqrt(np.diag(pose.twist_covariance))
+
+    zero = (0.0, 0.0, 0.0)
+    linear, angular = model.linear_velocity, model.angular_velocity
+    np.testing.assert_allclose(sigma(zero, zero, 0.0), (*linear.base, *angular.base))
+    for value, term in (
+        (sigma((0.0, 2 * 0.002, 0.0), zero, 0.0), 2 * np.array(linear.per_speed)),
+        (sigma(zero, (0.0, 3 * 0.002, 0.0), 0.0), 3 * np.array(linear.per_rate)),
+        (sigma(zero, zero, 0.5), 0.5 * np.array(linear.per_doubt)),
+    ):
+        np.testing.assert_allclose(value[:3], np.hypot(linear.base, term))
+        np.testing.assert_allclose(value[3:], angular.base)
+    pose.set_pose((0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 1.0))
+    pose.stay(zero, (0.0, 0.0, 0.004), 0.002)  # 2 rad/s within 2 ms
+    expected = (*angular.base[:2], np.hypot(angular.base[2], 1000 * angular.per_acceleration[2]))
+    np.testing.assert_allclose(np.sqrt(np.diag(pose.twist_covariance))[3:], expected)
+    assert pose.position == zero
+
+
+def test_widen_adds_variance_to_position_and_heading():
     pose = PoseIntegrator()
-    before = pose.covariance.copy()
+    before = pose.covariance
     pose.widen(0.3)
     np.testing.assert_allclose(np.diag(pose.covariance - before), [0.09] * 3 + [0] * 3)
+    pose.widen(0.0, 0.2)
+    np.testing.assert_allclose(np.diag(pose.covariance - before), [0.09] * 3 + [0] * 2 + [0.04])
+    np.linalg.cholesky(pose.covariance)
+
+
+def test_a_nose_straight_up_has_a_covariance_too():
+    pose = PoseIntegrator()
+    pose.set_pose((0.0, 0.0, 0.0), tuple(Rotation.from_euler("y", -90, degrees=True).as_quat()))
+    for _ in range(100):
+        pose.advance((0.001, 0.0, 0.0), (0.0, 0.0, 0.0), 0.002)
+    np.linalg.cholesky(pose.covariance)
+
+
+def test_constants_of_the_first_version_give_the_defaults():
+    first = {"position_per_sqrt_metre": 0.05, "yaw_per_sqrt_second": 0.01, "linear_velocity": 0.05}
+    assert ErrorModel.model_validate(first) == ErrorModel()
+    with pytest.raises(ValidationError, match="unknown"):
+        ErrorModel.model_validate({"unknown": 1.0})
 
 
 @pytest.mark.parametrize(

@@ -164,19 +164,23 @@ class TraceEstimator:
         displacement = (stretch * dx, stretch * dy, stretch * dz)
         rotation = (stretch * rx, stretch * ry, stretch * rz)
         self._velocity = (vx, vy, vz)
+        attended = attention.numpy()
         if still:
             displacement, rotation, self._velocity = _NO_MOTION
-        if not starting and not still:
-            self._pose.advance(displacement, rotation, dt)
+            self._pose.hold()
+        else:
+            doubt = float(attended[0]) + float(attended[1])
+            follow = self._pose.stay if starting else self._pose.advance
+            follow(displacement, rotation, dt, doubt)
         return Estimate(
             sample.stamp_ns,
             np.array(self._pose.position),
             np.array(self._pose.orientation),
             np.array(self._velocity),
             np.zeros(3) if still else np.array(rotation) / dt,
-            attention.numpy(),
+            attended,
             still,
-            self._pose.covariance.copy(),
+            self._pose.covariance,
             self._pose.twist_covariance,
         )
 
