@@ -40,7 +40,7 @@ class UrdfLink:
         name: of the link.
         mass: kg, 0 without an ``inertial``.
         centre_of_mass: (3,) m, in the link.
-        inertia: (3, 3) kg m^2 about the centre of mass, in the axes of the ``inertial``'s own origin.
+        inertia: (3, 3) kg m^2 about the centre of mass, in the link's axes.
         collisions: its collision shapes.
     """
 
@@ -191,9 +191,11 @@ def _read_link(path: Path, link: ElementTree.Element) -> UrdfLink:
             _number(_attribute(inertial, "inertia", key, "0")) for key in ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")
         )
         centre = _triple(_attribute(inertial, "origin", "xyz", "0 0 0"))
+        turn = Rotation.from_euler("xyz", _triple(_attribute(inertial, "origin", "rpy", "0 0 0"))).as_matrix()
     except ValueError as error:
         raise TraceError(f"{path}: link {name}: {error}") from error
-    return UrdfLink(name, mass, centre, np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]), shapes)
+    inertia = turn @ np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]) @ turn.T
+    return UrdfLink(name, mass, centre, inertia, shapes)
 
 
 def _read_shape(collision: ElementTree.Element) -> UrdfShape:

@@ -1,0 +1,57 @@
+"""What every estimator offers, whatever it is made of: what runs logs, judges and publishes asks for no more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trace_ros.logs import Sample
+
+if TYPE_CHECKING:  # torch takes a second to import, and filters never need it
+    from trace_ros.estimator.estimator import Estimate
+
+Output = Literal["velocity", "attention", "contact", "stationary"]
+"""What an estimate may hold besides pose, angular velocity and covariances."""
+
+
+class Estimator(Protocol):
+    """Takes samples one after another and tells where the body is.
+
+    The first `trace_ros.estimator.observation.WINDOW` - 1 samples after a start, a reset or a gap of more than
+    `trace_ros.estimator.observation.MAX_GAP_S` give no estimate, so that all estimators begin at the same sample, and
+    from the same pose.
+    """
+
+    @property
+    def name(self) -> str:
+        """Of the method, as on the command line."""
+
+    @property
+    def outputs(self) -> frozenset[Output]:
+        """What its estimates hold."""
+
+    @property
+    def source(self) -> str:
+        """What it was made from, for titles and results: the file of its weights or of its numbers."""
+
+    def reset(self) -> None:
+        """Forget everything. A reset run equals a fresh one."""
+
+    def set_pose(self, position: NDArray[np.float64], orientation: NDArray[np.float64]) -> None:
+        """Put the body at a position (3,) m and orientation (4,) quaternion x, y, z, w.
+
+        Raises:
+            TraceError: not finite, wrong length, or a zero quaternion.
+        """
+
+    def step(self, sample: Sample) -> Estimate | None:
+        """Take in one sample.
+
+        Returns:
+            The estimate at the sample's stamp, or None while there is none yet.
+
+        Raises:
+            ValueError: the stamp does not come after the previous one.
+        """
