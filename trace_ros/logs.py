@@ -38,7 +38,14 @@ def is_reading(values: Any) -> NDArray[np.bool_]:
     return np.asarray(np.abs(values) <= LARGEST_READING)  # false for NaN
 
 
-def _check_array(owner: str, name: str, value: Any, shape: tuple[int, ...], dtype: type = np.float64) -> Any:
+def _check_array(
+    owner: str,
+    name: str,
+    value: Any,
+    shape: tuple[int, ...],
+    dtype: type = np.float64,
+    rows_may_be_absent: bool = False,
+) -> Any:
     raw = np.asarray(value)
     if raw.dtype.kind not in "biuf":
         raise TraceError(f"{owner}: {name} holds {raw.dtype}, expected numbers")
@@ -46,9 +53,17 @@ def _check_array(owner: str, name: str, value: Any, shape: tuple[int, ...], dtyp
     if array.shape != shape:
         raise TraceError(f"{owner}: {name} has shape {array.shape}, expected {shape}")
     finite = np.isfinite(array)
+    if rows_may_be_absent and not finite.all():
+        finite[np.isnan(array).all(axis=1)] = True
     if not finite.all():
         raise TraceError(f"{owner}: {name} of sample {_first_row(~finite)} is NaN or infinite")
     return array
+
+
+def _reported(table: FloatArray | None, index: int) -> FloatArray | None:
+    """One row, or None where it is not reported."""
+    row = None if table is None else table[index]
+    return None if row is None or row[0] != row[0] else row
 
 
 def _first_row(mask: NDArray[np.bool_]) -> int:
@@ -195,8 +210,8 @@ class SensorLog:
         angular_velocity: (N, 3) rad/s, gyroscope, rotated into the body frame.
         linear_acceleration: (N, 3) m/s^2, specific force (+g on z at rest), rotated into the body frame.
         joint_position: (N, 12) rad.
-        joint_velocity: (N, 12) rad/s, or None: not reported by this robot.
-        joint_torque: (N, 12) N m, or None: not reported by this robot.
+        joint_velocity: (N, 12) rad/s, or None: not reported by this robot. A row of NaN: not reported at this sample.
+        joint_torque: (N, 12) N m, or None: not reported by this robot. A row of NaN: not reported at this sample.
         torque_source: what ``joint_torque`` is; "none" exactly when it is None.
         robot: name of the robot description this log belongs to.
         reference: ground truth, any rate, or None.
@@ -233,8 +248,9 @@ class SensorLog:
         }
         for name, shape in shapes.items():
             if getattr(self, name) is not None:
-                array = _check_array("sensor log", name, getattr(self, name), shape)
-                if not (usable := is_reading(array)).all():
+                optional = name in ("joint_velocity", "joint_torque")
+                array = _check_array("sensor log", name, getattr(self, name), shape, rows_may_be_absent=optional)
+                if not (usable := is_reading(array) | (np.isnan(array) if optional else False)).all():
                     raise TraceError(
                         f"sensor log: {name} of sample {_first_row(~usable)} is beyond {LARGEST_READING:g}"
                     )
@@ -274,8 +290,8 @@ class SensorLog:
             self.angular_velocity[index],
             self.linear_acceleration[index],
             self.joint_position[index],
-            None if self.joint_velocity is None else self.joint_velocity[index],
-            None if self.joint_torque is None else self.joint_torque[index],
+            _reported(self.joint_velocity, index),
+            _reported(self.joint_torque, index),
         )
 
     def select(self, index: slice | NDArray[Any]) -> SensorLog:

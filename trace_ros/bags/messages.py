@@ -1,7 +1,7 @@
-"""From serialised messages to arrays: one class per message type that this package reads.
+"""From serialised messages to arrays: odometry, and what any topic needs. For the sensors see `trace_ros.streams`.
 
-Each takes the messages of one topic, one by one, and returns columns, with the faulty rows dropped and counted. Values
-are gathered in flat buffers of doubles, so that an hour of a robot fits in memory.
+The messages of one topic become columns, with the faulty rows dropped and counted. Values are gathered in flat buffers
+of doubles, so that an hour of a robot fits in memory.
 """
 
 from __future__ import annotations
@@ -16,14 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trace_ros.bags.storage import typestore
-from trace_ros.bags.topics import IMU_TYPE, JOINT_STATE_TYPE, ODOMETRY_TYPE
+from trace_ros.bags.topics import ODOMETRY_TYPE
 from trace_ros.errors import TraceError
-from trace_ros.logs import LARGEST_READING, IntArray, is_reading
+from trace_ros.logs import IntArray
 
 RawMessages = Iterable[tuple[int, bytes]]
 """Time of recording (ns) and CDR bytes."""
-
-_NO_READING = f"not finite, or beyond {LARGEST_READING:g}"
 
 
 @dataclass
@@ -49,69 +47,16 @@ class Columns:
         return Columns(self.stamp_ns[mask], values, self.notes)
 
 
-def read_imu(topic: str, messages: RawMessages) -> Columns:
-    """sensor_msgs/Imu -> ``angular_velocity (N, 3)``, ``linear_acceleration (N, 3)``, in the IMU's own frame.
+def decode_message(decode: Any, raw: bytes, message_type: str, topic: str, number: int) -> Any:
+    """One message of a topic, the ``number``-th.
 
     Raises:
-        TraceError: a message cannot be decoded, or declares one of the two as not reported (covariance -1, REP-145).
+        TraceError: the bytes are no such message.
     """
-    stamps, rows = _Stamps(topic), array("d")
-    decode = typestore().deserialize_cdr
-    for number, (recorded, raw) in enumerate(messages):
-        message: Any = _decode(decode, raw, IMU_TYPE, topic, number)
-        stamps.add(message.header.stamp, recorded)
-        w, a = message.angular_velocity, message.linear_acceleration
-        rows.extend((w.x, w.y, w.z, a.x, a.y, a.z))
-        if number == 0:
-            for name in ("angular_velocity", "linear_acceleration"):
-                if getattr(message, f"{name}_covariance")[0] == -1:
-                    raise TraceError(f"topic {topic}: declares that it does not report {name} (covariance -1, REP-145)")
-    table = np.array(rows, dtype=float).reshape(-1, 6)
-    columns = Columns(
-        stamps.array(), {"angular_velocity": table[:, :3], "linear_acceleration": table[:, 3:]}, stamps.notes
-    )
-    return _drop_rows(topic, columns, np.asarray(is_reading(table).all(axis=1)), _NO_READING)
-
-
-def read_joint_states(topic: str, messages: RawMessages, joint_names: tuple[str, ...]) -> Columns:
-    """sensor_msgs/JointState -> ``position``, ``velocity``, ``effort``, each (N, 12) in the order of ``joint_names``.
-
-    Velocity or effort that most messages leave empty or fill with NaN (as ros2_control does) is None: not reported.
-
-    Raises:
-        TraceError: joints are missing, an array has another length than the names, or a message cannot be decoded.
-    """
-    stamps = _Stamps(topic)
-    decode = typestore().deserialize_cdr
-    columns = {"position": array("d"), "velocity": array("d"), "effort": array("d")}
-    absent = np.full(len(joint_names), np.nan)
-    names: list[str] = []
-    index = np.empty(0, dtype=int)
-    for number, (recorded, raw) in enumerate(messages):
-        message: Any = _decode(decode, raw, JOINT_STATE_TYPE, topic, number)
-        stamps.add(message.header.stamp, recorded)
-        if message.name != names:
-            names = list(message.name)
-            index = _joint_index(topic, number, names, joint_names)
-        for column, rows in columns.items():
-            values = getattr(message, column)
-            if values.size != len(names) and (values.size or column == "position"):
-                raise TraceError(
-                    f"topic {topic}, message {number}: {values.size} values of {column} for {len(names)} joint names"
-                )
-            rows.frombytes((values[index] if values.size else absent).tobytes())
-    shape = (-1, len(joint_names))
-    tables: dict[str, NDArray[Any] | None] = {name: np.array(rows).reshape(shape) for name, rows in columns.items()}
-    stamp_ns = stamps.array()
-    usable = np.ones(stamp_ns.size, dtype=bool)
-    for name, table in tables.items():
-        assert table is not None
-        finite = np.isfinite(table).all(axis=1)
-        if name != "position" and finite.size and finite.mean() < 0.5:
-            tables[name] = None
-        else:
-            usable &= is_reading(table).all(axis=1)
-    return _drop_rows(topic, Columns(stamp_ns, tables, stamps.notes), usable, f"{_NO_READING}, or not complete")
+    try:
+        return decode(raw, message_type)
+    except Exception as error:  # the deserialiser raises whatever the bytes make it trip over
+        raise TraceError(f"topic {topic}, message {number}: not a {message_type} ({type(error).__name__})") from error
 
 
 def read_odometry_messages(topic: str, messages: RawMessages) -> Columns:
@@ -127,7 +72,7 @@ def read_odometry_messages(topic: str, messages: RawMessages) -> Columns:
     decode = typestore().deserialize_cdr
     angular_known = True
     for number, (recorded, raw) in enumerate(messages):
-        message: Any = _decode(decode, raw, ODOMETRY_TYPE, topic, number)
+        message: Any = decode_message(decode, raw, ODOMETRY_TYPE, topic, number)
         stamps.add(message.header.stamp, recorded)
         p, q = message.pose.pose.position, message.pose.pose.orientation
         v, w = message.twist.twist.linear, message.twist.twist.angular
@@ -193,22 +138,6 @@ class _Stamps:
             )
             return np.array(self._recorded, dtype=np.int64)
         return np.array(self._sent, dtype=np.int64)
-
-
-def _decode(decode: Any, raw: bytes, message_type: str, topic: str, number: int) -> Any:
-    try:
-        return decode(raw, message_type)
-    except Exception as error:  # the deserialiser raises whatever the bytes make it trip over
-        raise TraceError(f"topic {topic}, message {number}: not a {message_type} ({type(error).__name__})") from error
-
-
-def _joint_index(topic: str, number: int, names: list[str], wanted: tuple[str, ...]) -> NDArray[np.int_]:
-    if missing := [name for name in wanted if name not in names]:
-        raise TraceError(
-            f"topic {topic}, message {number}: joints {', '.join(missing)} are missing; "
-            f"it has {', '.join(names) or 'none'}"
-        )
-    return np.array([names.index(name) for name in wanted])
 
 
 def _drop_rows(topic: str, columns: Columns, usable: NDArray[np.bool_], why: str) -> Columns:

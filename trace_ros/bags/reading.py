@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from scipy.spatial.transform import Rotation
 
-from trace_ros.bags.messages import Columns, keep_increasing, read_imu, read_joint_states, read_odometry_messages
-from trace_ros.bags.storage import OpenBag, open_bag
+from trace_ros.bags.messages import Columns, decode_message, keep_increasing, read_odometry_messages
+from trace_ros.bags.storage import OpenBag, open_bag, typestore
 from trace_ros.bags.topics import (
     IMU_TYPE,
     JOINT_STATE_TYPE,
@@ -23,29 +22,28 @@ from trace_ros.bags.topics import (
     require_topic,
 )
 from trace_ros.errors import TraceError
-from trace_ros.logs import FloatArray, IntArray, SensorLog, TorqueSource, Trajectory
+from trace_ros.logs import JOINTS, FloatArray, IntArray, Sample, SensorLog, TorqueSource, Trajectory
 from trace_ros.robot import RobotDescription
+from trace_ros.streams import KINDS, Event, SensorStreams, StreamSettings, TimeJump
+from trace_ros.streams.readings import header_stamp_ns
 
 ROBOT_KEY = "trace_ros.robot"
 TORQUE_SOURCE_KEY = "trace_ros.torque_source"
 """Keys of the bag's custom metadata: what a JointState message itself cannot say."""
 
+_STREAMS = ("imu", "joints")
+_UNPAIRED = ("imu_before_joints", "imu_without_joints", "imu_other_clock")
+"""Kinds of IMU messages that gave no sample for want of joints."""
 
-class ReadSettings(BaseModel):
-    """How joint states are brought onto the IMU's stamps.
+
+class ReadSettings(StreamSettings):
+    """How messages become samples: as the estimator node does it, but for the wait, which costs nothing in a file.
 
     Attributes:
-        joints: "interpolate" linearly between joint messages, or "hold" the last one, as on the robot; joint states of
-            the IMU's own stamp are taken as they are either way.
-        max_joint_gap: s; joints are interpolated between messages no further apart than this.
-        max_joint_hold: s; a held joint message is used for at most this long.
         effort: what the effort in the joint states is; a bag written by this package says so itself.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-    joints: Literal["interpolate", "hold"] = "interpolate"
-    max_joint_gap: float = Field(default=0.05, gt=0)
-    max_joint_hold: float = Field(default=0.02, ge=0)
+    joint_wait: float = Field(default=1.0, ge=0)
     effort: TorqueSource = "measured_effort"
 
 
@@ -59,9 +57,11 @@ class BagReport:
         samples: samples in the log.
         exact_pairs: samples whose joint state bears the very same stamp; the others are interpolated or held.
         unpaired: IMU samples dropped because no joint state was near enough.
+        faults: messages by kind of fault, as in `trace_ros.streams.KINDS`.
         repeated, disordered: messages dropped for their stamps, over all topics.
-        gaps: IMU intervals longer than five times the median.
-        longest_gap_s: the longest IMU interval.
+        time_lines: 1, and 1 more for each time that the stamps jumped back; the log is the longest of them.
+        gaps: sample intervals longer than five times the median.
+        longest_gap_s: the longest sample interval.
         notes: all of this and more where it matters, one line each.
     """
 
@@ -74,8 +74,10 @@ class BagReport:
     samples: int = 0
     exact_pairs: int = 0
     unpaired: int = 0
+    faults: dict[str, int] = field(default_factory=dict)
     repeated: int = 0
     disordered: int = 0
+    time_lines: int = 1
     gaps: int = 0
     longest_gap_s: float = 0.0
     notes: list[str] = field(default_factory=list)
@@ -96,13 +98,13 @@ def read_bag_with_report(
 ) -> tuple[SensorLog, BagReport]:
     """Read a rosbag2 as a `SensorLog` at the IMU's stamps, with the reference if the bag has one.
 
-    Time is the header stamp. IMU vectors are rotated into the body frame by the robot's IMU mounting. Joints are mapped
-    by name; those stamped exactly like the IMU are taken as they are, others are interpolated linearly onto the IMU's
-    stamps. Twist of the reference is in its child frame, which must be the body (nav_msgs/Odometry).
+    Messages become samples by the same code as in the estimator node (`SensorStreams`): what is faulty is dropped or
+    repaired, and counted by kind. Time is the header stamp. Twist of the reference is in its child frame, which must be
+    the body (nav_msgs/Odometry).
 
     Raises:
-        TraceError: no such bag, damaged, empty, without the topics or joints, with arrays of the wrong size, or with
-            IMU and joints that never meet in time.
+        TraceError: no such bag, damaged, empty, without the topics or joints, or with IMU and joints that never meet in
+            time.
     """
     topics = topics or Topics()
     settings = settings or ReadSettings()
@@ -117,29 +119,13 @@ def read_bag_with_report(
         )
         reference_topic = _reference_topic(bag, topics, where)
         report = BagReport(imu_topic, joint_topic, reference_topic)
-        counts = {topic: 0 for topic in (imu_topic, joint_topic, reference_topic) if topic is not None}
-
-        def messages(topic: str) -> Iterator[tuple[int, bytes]]:
-            for _, recorded, data in bag.messages(topic):
-                counts[topic] += 1
-                yield recorded, data
-
+        source = _torque_source(bag.custom_data, settings)
         try:
-            imu = _ordered(imu_topic, read_imu(imu_topic, messages(imu_topic)), report)
-            joints = _ordered(
-                joint_topic, read_joint_states(joint_topic, messages(joint_topic), robot.joint_names), report
-            )
-            for topic in (imu_topic, joint_topic):
-                if not counts[topic]:
-                    raise TraceError(f"the bag is empty: no messages on {topic}")
+            lines, streams = _read_samples(bag, report, robot, settings, source)
             reference = None
             if reference_topic is not None:
-                columns = read_odometry_messages(reference_topic, messages(reference_topic))
-                columns = _ordered(reference_topic, columns, report)
-                reference = _trajectory(reference_topic, columns, report.notes)
-                report.reference_messages = counts[reference_topic]
-            report.imu_messages, report.joint_messages = counts[imu_topic], counts[joint_topic]
-            log = _merge(imu, joints, reference, robot, _torque_source(bag.custom_data, settings), settings, report)
+                reference = _read_reference(bag, reference_topic, report)
+            log = _log_of(lines, streams, reference, robot, source, report)
         except TraceError as error:
             raise error if str(error).startswith(where) else TraceError(f"{where}: {error}") from error
         custom = bag.custom_data
@@ -187,12 +173,119 @@ def _torque_source(custom: dict[str, str], settings: ReadSettings) -> TorqueSour
     return known.get(custom.get(TORQUE_SOURCE_KEY, ""), settings.effort)
 
 
-def _ordered(topic: str, columns: Columns, report: BagReport) -> Columns:
-    columns, repeated, disordered = keep_increasing(topic, columns)
+class _TimeLine:
+    """Samples of one time line, in flat buffers, so that an hour of a robot fits in memory."""
+
+    def __init__(self) -> None:
+        self.stamps = array("q")
+        self._rows = {name: array("d") for name in ("imu", "position", "velocity", "torque")}
+        self._absent = np.full(JOINTS, np.nan)
+
+    def add(self, sample: Sample) -> None:
+        rows = self._rows
+        self.stamps.append(sample.stamp_ns)
+        rows["imu"].frombytes(sample.angular_velocity.tobytes() + sample.linear_acceleration.tobytes())
+        rows["position"].frombytes(sample.joint_position.tobytes())
+        for name, values in (("velocity", sample.joint_velocity), ("torque", sample.joint_torque)):
+            rows[name].frombytes((self._absent if values is None else values).tobytes())
+
+    def table(self, name: str) -> FloatArray:
+        """(N, 12) joints, or (N, 6) "imu"; NaN where not reported."""
+        return np.array(self._rows[name]).reshape(-1, 6 if name == "imu" else JOINTS)
+
+
+@dataclass
+class _Span:
+    """First and last stamp of a topic's messages, for the message that they never meet."""
+
+    first_ns: int | None = None
+    last_ns: int = 0
+
+    def add(self, stamp_ns: int) -> None:
+        self.first_ns = stamp_ns if self.first_ns is None else self.first_ns
+        self.last_ns = stamp_ns
+
+    def __str__(self) -> str:
+        return "no stamps" if self.first_ns is None else f"{self.first_ns * 1e-9:.3f} to {self.last_ns * 1e-9:.3f} s"
+
+
+def _read_samples(
+    bag: OpenBag, report: BagReport, robot: RobotDescription, settings: ReadSettings, source: TorqueSource
+) -> tuple[list[_TimeLine], SensorStreams]:
+    """All messages through the streams, in the order of their recording."""
+    streams = SensorStreams(robot, settings.model_copy(update={"use_effort": source != "none"}))
+    decode = typestore().deserialize_cdr
+    if settings.imu_mounting == "tf":
+        for topic, kind in bag.types.items():
+            if topic.endswith("/tf_static"):
+                for number, (_, _, raw) in enumerate(bag.messages(topic)):
+                    streams.add_transforms(decode_message(decode, raw, kind, topic, number).transforms)
+    lines = [_TimeLine()]
+
+    def take(events: list[Event]) -> None:
+        for event in events:
+            if isinstance(event, TimeJump):
+                lines.append(_TimeLine())
+            else:
+                lines[-1].add(event)
+
+    spans = {report.imu_topic: _Span(), report.joint_topic: _Span()}
+    for connection, recorded, raw in bag.messages(report.imu_topic, report.joint_topic):
+        topic = connection.topic
+        if topic == report.imu_topic:
+            message = decode_message(decode, raw, IMU_TYPE, topic, report.imu_messages)
+            report.imu_messages += 1
+            events = streams.add_imu(message, recorded)
+        else:
+            message = decode_message(decode, raw, JOINT_STATE_TYPE, topic, report.joint_messages)
+            report.joint_messages += 1
+            events = streams.add_joints(message, recorded)
+        spans[topic].add(header_stamp_ns(message))
+        if events:
+            take(events)
+    take(streams.finish())
+    for topic, messages in ((report.imu_topic, report.imu_messages), (report.joint_topic, report.joint_messages)):
+        if not messages:
+            raise TraceError(f"the bag is empty: no messages on {topic}")
+    report.faults = dict(streams.tally.counts)
+    if not any(line.stamps for line in lines):
+        raise TraceError(_why_nothing(streams, report, spans))
+    return lines, streams
+
+
+def _why_nothing(streams: SensorStreams, report: BagReport, spans: Mapping[str, _Span]) -> str:
+    """Why no sample could be made of any message."""
+    if missing := streams.missing_joints():
+        return f"topic {report.joint_topic}: {missing}"
+    for prefix, topic, messages in (
+        ("imu_", report.imu_topic, report.imu_messages),
+        ("joints_", report.joint_topic, report.joint_messages),
+    ):
+        dropped = {
+            name: count
+            for name, count in report.faults.items()
+            if name.startswith(prefix) and KINDS[name].action == "dropped" and name not in _UNPAIRED
+        }
+        if dropped and sum(dropped.values()) >= messages:
+            worst = max(dropped, key=dropped.__getitem__)
+            return f"topic {topic}: no usable message: {KINDS[worst].text}, {dropped[worst]} of {messages}"
+    return (
+        f"no IMU sample has a joint state near enough in time: {report.imu_topic} spans {spans[report.imu_topic]}, "
+        f"{report.joint_topic} {spans[report.joint_topic]}"
+    )
+
+
+def _read_reference(bag: OpenBag, topic: str, report: BagReport) -> Trajectory | None:
+    def messages() -> Iterator[tuple[int, bytes]]:
+        for _, recorded, data in bag.messages(topic):
+            report.reference_messages += 1
+            yield recorded, data
+
+    columns, repeated, disordered = keep_increasing(topic, read_odometry_messages(topic, messages()))
     report.repeated += repeated
     report.disordered += disordered
     report.notes += columns.notes
-    return columns
+    return _trajectory(topic, columns, report.notes)
 
 
 def _trajectory(topic: str, columns: Columns, notes: list[str]) -> Trajectory | None:
@@ -215,73 +308,42 @@ def _trajectory(topic: str, columns: Columns, notes: list[str]) -> Trajectory | 
     )
 
 
-def _merge(
-    imu: Columns,
-    joints: Columns,
+def _log_of(
+    lines: list[_TimeLine],
+    streams: SensorStreams,
     reference: Trajectory | None,
     robot: RobotDescription,
     source: TorqueSource,
-    settings: ReadSettings,
     report: BagReport,
 ) -> SensorLog:
-    for what, topic, columns in (("IMU", report.imu_topic, imu), ("joint", report.joint_topic, joints)):
-        if not len(columns):
-            raise TraceError(f"topic {topic}: no usable {what} messages")
-    left, weight, exact, usable = _pair(imu.stamp_ns, joints.stamp_ns, settings)
-    if not usable.any():
-        raise TraceError(
-            f"no IMU sample has a joint state within {settings.max_joint_gap} s: {report.imu_topic} spans "
-            f"{_span(imu.stamp_ns)}, {report.joint_topic} {_span(joints.stamp_ns)}"
-        )
-    imu, left, weight = imu.select(usable), left[usable], weight[usable]
-    report.samples = len(imu)
-    report.unpaired = int((~usable).sum())
-    report.exact_pairs = int((exact & usable).sum())
-    if report.unpaired:
-        report.notes.append(
-            f"dropped {report.unpaired} of {usable.size} IMU samples: no joint state near enough in time"
-        )
-    if report.exact_pairs < report.samples:
-        report.notes.append(
-            f"joint states interpolated or held for {report.samples - report.exact_pairs} of {report.samples} samples"
-        )
-    intervals = np.diff(imu.stamp_ns) * 1e-9
-    if intervals.size:
-        report.longest_gap_s = float(intervals.max())
-        report.gaps = int((intervals > 5 * np.median(intervals)).sum())
-        if report.gaps:
-            report.notes.append(f"{report.gaps} gaps in the samples, the longest {report.longest_gap_s:.3f} s")
-
-    def at_imu(name: str) -> FloatArray | None:
-        values = joints.values[name]
-        if values is None:
-            return None
-        right = np.minimum(left + 1, len(joints) - 1)
-        # Weight 0 must return the row itself, bit for bit; a + 0 * (b - a) does.
-        return values[left] + weight[:, None] * (values[right] - values[left])
-
-    angular, linear = imu.values["angular_velocity"], imu.values["linear_acceleration"]
-    assert angular is not None
-    assert linear is not None
-    if any(robot.imu.rpy):
-        angular, linear = robot.rotation_body_imu.apply(angular), robot.rotation_body_imu.apply(linear)
-    position, velocity, torque = at_imu("position"), at_imu("velocity"), at_imu("effort")
-    assert position is not None
-    for name, values in (("velocity", velocity), ("effort", torque)):
-        if values is None:
-            report.notes.append(f"topic {report.joint_topic}: does not report joint {name}")
+    line = max(lines, key=lambda line: len(line.stamps))
+    stamp_ns = np.array(line.stamps, dtype=np.int64)
+    _describe(lines, stamp_ns, streams, report)
+    imu, position = line.table("imu"), line.table("position")
+    optional: dict[str, FloatArray | None] = {"velocity": line.table("velocity"), "effort": line.table("torque")}
+    for name, values in optional.items():
+        assert values is not None
+        absent = np.isnan(values[:, 0])
+        if absent.all():
+            optional[name] = None
+            if name == "velocity" or source != "none":
+                report.notes.append(f"topic {report.joint_topic}: does not report joint {name}")
+        elif absent.any():
+            report.notes.append(
+                f"topic {report.joint_topic}: does not report joint {name} for {int(absent.sum())} of {absent.size} "
+                "samples"
+            )
         elif len(values) > 1 and not values.any():
             report.notes.append(
                 f"topic {report.joint_topic}: joint {name} is exactly zero throughout; is it reported at all?"
             )
-    if source == "none":
-        torque = None
+    torque = optional["effort"]
     return SensorLog(
-        imu.stamp_ns,
-        angular,
-        linear,
+        stamp_ns,
+        imu[:, :3],
+        imu[:, 3:],
         position,
-        velocity,
+        optional["velocity"],
         torque,
         "none" if torque is None else source,
         robot.name,
@@ -289,24 +351,34 @@ def _merge(
     )
 
 
-def _pair(
-    wanted: IntArray, stamps: IntArray, settings: ReadSettings
-) -> tuple[NDArray[np.int_], FloatArray, NDArray[np.bool_], NDArray[np.bool_]]:
-    """For each wanted stamp: the row at or before it, the weight of the next row, whether exact, whether usable."""
-    left = np.searchsorted(stamps, wanted, side="right") - 1
-    before = left < 0
-    left = np.maximum(left, 0)
-    right = np.minimum(left + 1, stamps.size - 1)
-    exact = stamps[left] == wanted
-    span = stamps[right] - stamps[left]
-    if settings.joints == "hold":
-        span = np.zeros_like(span)
-    after = (span == 0) & ~before
-    weight = np.where(exact | after | before, 0.0, (wanted - stamps[left]) / np.maximum(span, 1))
-    held = after & (wanted - stamps[left] <= round(settings.max_joint_hold * 1e9))
-    between = ~after & ~before & (span <= round(settings.max_joint_gap * 1e9))
-    return left, weight, exact, exact | held | between
-
-
-def _span(stamps: IntArray) -> str:
-    return f"{stamps[0] * 1e-9:.3f} to {stamps[-1] * 1e-9:.3f} s"
+def _describe(lines: list[_TimeLine], stamp_ns: IntArray, streams: SensorStreams, report: BagReport) -> None:
+    """Fill the report."""
+    faults, pairer = report.faults, streams.pairer
+    report.samples = stamp_ns.size
+    report.exact_pairs = pairer.exact
+    report.unpaired = sum(faults.get(name, 0) for name in _UNPAIRED)
+    report.repeated += faults.get("imu_repeated", 0) + faults.get("joints_repeated", 0)
+    report.disordered += sum(
+        faults.get(f"{stream}_{kind}", 0) for stream in _STREAMS for kind in ("disordered", "stray")
+    )
+    report.time_lines = len(lines)
+    for name, count in sorted(faults.items()):
+        kind = KINDS[name]
+        topic, messages = report.imu_topic, report.imu_messages
+        if name.startswith("joints_"):
+            topic, messages = report.joint_topic, report.joint_messages
+        report.notes.append(f"topic {topic}: {kind.action} {count} of {messages} messages: {kind.text} [{name}]")
+    made = pairer.exact + pairer.interpolated + pairer.held
+    if pairer.exact < made:
+        report.notes.append(f"joint states interpolated or held for {made - pairer.exact} of {made} samples")
+    if len(lines) > 1:
+        report.notes.append(
+            f"stamps jumped back {len(lines) - 1} times: the longest of {len(lines)} time lines was read, "
+            f"{stamp_ns.size} of {made} samples"
+        )
+    intervals = np.diff(stamp_ns) * 1e-9
+    if intervals.size:
+        report.longest_gap_s = float(intervals.max())
+        report.gaps = int((intervals > 5 * np.median(intervals)).sum())
+        if report.gaps:
+            report.notes.append(f"{report.gaps} gaps in the samples, the longest {report.longest_gap_s:.3f} s")

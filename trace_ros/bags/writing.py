@@ -35,7 +35,8 @@ def write_bag(
     """Write a log as a rosbag2 directory that ``ros2 bag`` and `read_bag` understand.
 
     Per sample one sensor_msgs/Imu (vectors in the IMU's frame) and one sensor_msgs/JointState (effort is the log's
-    torque) with the same stamp; per reference pose one nav_msgs/Odometry. Contacts and foot forces have no standard
+    torque) with the same stamp, in the robot's own names, signs and offsets; per reference pose one
+    nav_msgs/Odometry. Contacts and foot forces have no standard
     message and are left out. Absent joint velocity or torque is an empty array.
 
     Args:
@@ -89,14 +90,16 @@ def _imu_messages(log: SensorLog, robot: RobotDescription, rank: int) -> _Serial
 
 def _joint_messages(log: SensorLog, robot: RobotDescription, rank: int) -> _Serialised:
     joint_state = typestore().types[JOINT_STATE_TYPE]
-    names, empty = list(robot.joint_names), np.empty(0)
-    for index, stamp in enumerate(log.stamp_ns.tolist()):
+    names, empty = list(robot.reported_joint_names), np.empty(0)
+    sign, offset = robot.joint_signs, robot.joint_offsets
+    for sample in log:
+        stamp = sample.stamp_ns
         message = joint_state(
             _header(stamp, ""),
             names,
-            log.joint_position[index],
-            empty if log.joint_velocity is None else log.joint_velocity[index],
-            empty if log.joint_torque is None else log.joint_torque[index],
+            sign * (sample.joint_position - offset),
+            empty if sample.joint_velocity is None else sign * sample.joint_velocity,
+            empty if sample.joint_torque is None else sign * sample.joint_torque,
         )
         yield stamp, rank, bytes(typestore().serialize_cdr(message, JOINT_STATE_TYPE))
 

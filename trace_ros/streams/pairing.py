@@ -135,16 +135,18 @@ class SamplePairer:
     def accepts(self, stamp_ns: int, slots: tuple[int, ...]) -> bool:
         """Whether a joint reading counts: not one of joints that another publisher reports already.
 
-        A publisher that has fallen silent is replaced by one that goes on reporting its joints.
+        A publisher that has fallen silent is replaced by one that goes on reporting its joints, and at once by one that
+        reports more, while joints are missing.
         """
         if slots in self._publishers:
             return True
         rivals = {owner for slot in slots if (owner := self._owners[slot]) is not None}
         if rivals:
+            more = not self._complete and all(set(slots).issuperset(rival) for rival in rivals)
             newest = [self._publishers[rival].newest_ns for rival in rivals]
             silent = all(newest_ns is None or stamp_ns - newest_ns > _TAKEN_OVER_NS for newest_ns in newest)
             self._applicants[slots] = self._applicants.get(slots, 0) + 1 if silent else 0
-            if self._applicants[slots] < _EVIDENCE:
+            if self._applicants[slots] < _EVIDENCE and not more:
                 return False
             for rival in rivals:
                 del self._publishers[rival]

@@ -170,16 +170,10 @@ class SensorStreams:
 
     def fault(self) -> str:
         """What keeps samples from being made at present, one line; empty when nothing does."""
-        missing = [
-            name for name, owner in zip(self._finder.reported_names, self.pairer.owners, strict=True) if owner is None
-        ]
         if self._joint_fault:
             return self._joint_fault
-        if missing and self._joint_messages >= _EVIDENCE:
-            return (
-                f"joint names missing from the joint states: {_listed(missing)}; they have: "
-                f"{_listed(self._finder.seen) or 'none'}"
-            )
+        if self._joint_messages >= _EVIDENCE and None in self.pairer.owners:
+            return self.missing_joints() or "no usable joint states of all joints so far: the counts by kind say why"
         if self._imu_fault:
             return self._imu_fault
         if self.pairer.apart_s is not None:
@@ -188,6 +182,18 @@ class SensorStreams:
                 "have both stamped by one"
             )
         return ""
+
+    def missing_joints(self) -> str:
+        """Which of the robot's joints no message has named so far, one line; empty when none is missing."""
+        if None not in self.pairer.owners or not self._joint_messages:
+            return ""
+        missing = [name for name in self._finder.reported_names if name not in self._finder.seen]
+        if not missing:
+            return ""
+        return (
+            f"joint names missing from the joint states: {_listed(missing)}; they have: "
+            f"{_listed(self._finder.seen) or 'none'}"
+        )
 
     def mapping(self) -> str:
         """Which name in the joint states fills which of the robot's slots, a line each leg."""
