@@ -28,8 +28,8 @@ def test_transitions_and_invalid_requests(start_node: Callable, client, model: P
     assert client.change_state(CONFIGURE)
     assert client.state() == "inactive"
     for name in (
-        "FL_hip_joint, FL_thigh_joint, FL_calf_joint -> FL_foot",
-        "RR_hip_joint, RR_thigh_joint, RR_calf_joint",
+        "FL   FL_hip_joint, FL_thigh_joint, FL_calf_joint",
+        "RR   RR_hip_joint, RR_thigh_joint, RR_calf_joint",
     ):
         assert len(node.lines(name)) == 1
     refused = client.set_parameter("robot", "another")

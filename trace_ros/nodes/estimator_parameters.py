@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trace_ros.nodes.input_parameters import INPUT_PARAMETERS
 from trace_ros.nodes.parameters import Parameter
 
 PARAMETERS = (
@@ -11,26 +12,60 @@ PARAMETERS = (
     Parameter("base_link_frame", "", "frame of the twist; child in TF; empty: the base_link of the robot's file"),
     Parameter("publish_tf", True, "publish odom_frame -> base_link_frame on /tf", live=True),
     Parameter(
-        "torque_source",
-        "measured_effort",
-        "what the effort in joint_states is; none: do not use it",
-        choices=("commanded_effort", "pd_target", "measured_effort", "none"),
+        "max_rate",
+        0.0,
+        "highest rate of odom, /tf and foot reliability, by stamp; 0: as the IMU",
+        "Hz",
+        0,
+        10000,
+        live=True,
+    ),
+    Parameter("two_d_mode", False, "output without height, roll and pitch: the pose on a flat map", live=True),
+    Parameter(
+        "pose_covariance_diagonal",
+        [],
+        "variances of x, y, z, rotation about X, Y, Z to publish instead of the model's; empty: the model's",
+        "m^2, rad^2",
+        1e-12,
+        1e12,
+        live=True,
+        lengths=(0, 6),
+    ),
+    Parameter(
+        "twist_covariance_diagonal",
+        [],
+        "variances of vx, vy, vz, wx, wy, wz to publish instead of the model's; empty: the model's",
+        "m^2/s^2, rad^2/s^2",
+        1e-12,
+        1e12,
+        live=True,
+        lengths=(0, 6),
     ),
     Parameter(
         "sensor_timeout", 0.1, "an input silent for longer is reported as missing", "s", 0.001, 3600.0, live=True
     ),
-    Parameter("joint_timeout", 0.02, "a joint state older than this at an IMU stamp is not used", "s", 0.0, 10.0),
-    Parameter("joint_wait", 0.01, "how long, by stamp, an IMU message waits for its joint state", "s", 0.0, 1.0),
+    *INPUT_PARAMETERS,
     Parameter(
-        "reset_on_time_jump", True, "start anew when stamps jump back (bag loops); else drop until they catch up"
+        "startup_checks",
+        "refuse",
+        "what to do when the readings do not fit the robot: publish no odometry, only warn, or do not look",
+        choices=("refuse", "warn", "off"),
+        live=True,
     ),
     Parameter(
-        "time_jump_limit",
-        0.5,
-        "a stamp further back than this is a jump, a smaller step back is disorder",
+        "silence_timeout",
+        2.0,
+        "an input silent for longer is told in the log, with its publishers and whether they fit",
         "s",
-        0.001,
+        0.1,
         3600.0,
+        live=True,
+    ),
+    Parameter(
+        "input_reliability",
+        "best_effort",
+        "of the input subscriptions; reliable has lost messages sent again and takes no best-effort publisher",
+        choices=("best_effort", "reliable"),
     ),
     Parameter(
         "queue_depth", 500, "depth of the input queues; at 500 Hz, 500 ride out a stall of 1 s", "messages", 1, 100000
@@ -39,5 +74,8 @@ PARAMETERS = (
         "torch_threads", 1, "threads of the network; more than 1 makes a step slower and less regular", "", 1, 64
     ),
     Parameter("publish_diagnostics", True, "publish /diagnostics", live=True),
+    Parameter(
+        "diagnostics_hold", 2.0, "how long a status must have been better before it is told", "s", 0.0, 60.0, live=True
+    ),
     Parameter("diagnostics_rate", 1.0, "rate of /diagnostics", "Hz", 0.1, 50.0),
 )

@@ -10,10 +10,12 @@ from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, HistoryPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Imu, JointState
 
+from trace_ros.nodes.graph import Wanted
 from trace_ros.nodes.input_parameters import stream_settings
 from trace_ros.nodes.parameters import Parameters
 from trace_ros.robot import RobotDescription
 from trace_ros.streams import Event, Kind, SensorStreams
+from trace_ros.streams.readings import header_stamp_ns
 
 _REPEAT_FAULT_S = 10.0
 """How often a fault that keeps the node from working is told again."""
@@ -31,16 +33,16 @@ class Inputs:
         robot: RobotDescription,
         parameters: Parameters,
         on_events: Callable[[list[Event]], None],
-        on_arrival: Callable[[str], None] = lambda _stream: None,
+        on_arrival: Callable[[str, int], None] = lambda _stream, _stamp_ns: None,
     ) -> None:
         """Subscribe to nothing yet.
 
         Args:
             node: owner of the subscriptions.
             robot: its joints and its IMU.
-            parameters: those of `INPUT_PARAMETERS`, and ``queue_depth``.
+            parameters: those of `INPUT_PARAMETERS`, and ``queue_depth`` and ``input_reliability``.
             on_events: takes the samples and time jumps that a message completes.
-            on_arrival: called with "imu" or "joints" when a message arrives, before anything else.
+            on_arrival: called with "imu" or "joints" and the stamp (ns) when a message arrives, before anything else.
 
         Raises:
             TraceError: the URDF has no link for the IMU where ``imu_mounting`` asks for one.
@@ -50,6 +52,18 @@ class Inputs:
         self.streams = SensorStreams(robot, stream_settings(parameters), self._tell)
         self.imu_topic = node.resolve_topic_name("imu/data")
         self.joints_topic = node.resolve_topic_name("joint_states")
+        # Best effort receives from reliable and best-effort publishers alike.
+        reliable = parameters.text("input_reliability") == "reliable"
+        self._qos = QoSProfile(
+            history=HistoryPolicy.KEEP_LAST,
+            depth=parameters.integer("queue_depth"),
+            reliability=ReliabilityPolicy.RELIABLE if reliable else ReliabilityPolicy.BEST_EFFORT,
+        )
+        self.wanted = {
+            self.imu_topic: Wanted("sensor_msgs/msg/Imu", self._qos),
+            self.joints_topic: Wanted("sensor_msgs/msg/JointState", self._qos),
+        }
+        """Type and QoS of the subscriptions by topic."""
         self._subscriptions: list[Any] = []
         self._described = False
         self._fault_told, self._fault_told_s = "", 0.0
@@ -61,13 +75,7 @@ class Inputs:
 
     def subscribe(self) -> None:
         """Start to take messages."""
-        # Best effort receives from reliable and best-effort publishers alike.
-        qos = QoSProfile(
-            history=HistoryPolicy.KEEP_LAST,
-            depth=self._parameters.integer("queue_depth"),
-            reliability=ReliabilityPolicy.BEST_EFFORT,
-        )
-        node = self._node
+        node, qos = self._node, self._qos
         self._subscriptions = [
             node.create_subscription(Imu, "imu/data", self._take_imu, qos),
             node.create_subscription(JointState, "joint_states", self._take_joints, qos),
@@ -107,12 +115,12 @@ class Inputs:
         return fault
 
     def _take_imu(self, message: Any) -> None:
-        self._on_arrival("imu")
+        self._on_arrival("imu", header_stamp_ns(message))
         if events := self.streams.add_imu(message, self._now_ns()):
             self._on_events(events)
 
     def _take_joints(self, message: Any) -> None:
-        self._on_arrival("joints")
+        self._on_arrival("joints", header_stamp_ns(message))
         events = self.streams.add_joints(message, self._now_ns())
         if not self._described and (found := self.streams.found()):
             self._described = True
