@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import typer
 
-from trace_ros.cli import attention, bag, evaluate, export, report, robot, simulate, train
+from trace_ros.cli import attention, bag, evaluate, export, report, robot, rollouts, simulate, train
 from trace_ros.cli.common import errors
 from trace_ros.errors import TraceError
 
@@ -23,6 +23,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("simulate", short_help="A simulated walk or stand, as a bag or .npz.")(simulate.simulate)
+app.command("rollouts", short_help="Simulate training data once, for several trainings.")(rollouts.rollouts)
 app.command("train", short_help="Train the estimator on simulated walks.")(train.train)
 app.command("export", short_help="Make a training checkpoint a model for the robot.")(export.export)
 app.command("evaluate", short_help="Run the estimator over logs; print its errors.")(evaluate.evaluate)

@@ -33,6 +33,9 @@ def train(
         Path | None,
         typer.Option(help="Start from the weights of this exported model (.pt): of a robot like yours, or to go on."),
     ] = None,
+    rollouts: Annotated[
+        Path | None, typer.Option(help="Train on the rollouts of this folder (trace rollouts) instead of simulating.")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --output.")] = False,
     threads: Annotated[int, typer.Option(min=1, help="Threads for gradients; simulation has its own process.")] = 1,
     device: Annotated[
@@ -61,13 +64,13 @@ def train(
     if device not in ("cpu", "cuda"):
         raise TraceError(f"trace train: --device {device}: expected cpu or cuda")
     with training.joined("cuda" if device == "cuda" else "cpu") as ranks:
-        if resume and (init is not None or changes):
-            raise TraceError("trace train --resume keeps the run's weights and config; leave --init and --set out")
+        if resume and (init is not None or rollouts is not None or changes):
+            raise TraceError("trace train --resume keeps the run's own: leave --init, --rollouts and --set out")
         if resume:
             run = training.resumed(output, description, config, hours, steps, seed, ranks)
         else:
             name, seed = config or _DEFAULT_CONFIG, seed or 0
-            run = training.started(output, description, name, changes or [], hours, steps, seed, ranks, init)
+            run = training.started(output, description, name, changes or [], hours, steps, seed, ranks, init, rollouts)
         finished = training.train_to_the_end(run, output, threads, json_file)
     if not finished:
         raise typer.Exit(130)

@@ -24,6 +24,7 @@ from trace_ros.training.benchmark import Benchmark, Rate, run_benchmark
 from trace_ros.training.config import TrainingConfig
 from trace_ros.training.distributed import Ranks, joined
 from trace_ros.training.export import given_robot
+from trace_ros.training.kept_rollouts import read_manifest
 from trace_ros.training.monitor import ConsoleMonitor, SilentMonitor
 from trace_ros.training.pretrain import Budget, Pretraining, RunDescription
 from trace_ros.training.simulation import SimulationSource
@@ -42,13 +43,20 @@ def started(
     seed: int,
     ranks: Ranks,
     initial: Path | None = None,
+    rollouts: Path | None = None,
 ) -> Pretraining:
-    """A new run in a folder; an hour long unless told otherwise; from an earlier model's weights where one is given."""
+    """A new run in a folder; an hour long unless told otherwise.
+
+    Args:
+        initial: an earlier model to start from.
+        rollouts: kept rollouts to train on, instead of simulating.
+    """
     training = TrainingConfig.load(config, changes)
     simulation = SimulationConfig.load(training.simulation)
+    described = simulation.model_dump(mode="json") if rollouts is None else read_manifest(rollouts).simulation
     budget = _budget(hours if (hours, steps) != (None, None) else 1.0, steps)
     command = shlex.join(["trace", *sys.argv[1:]])
-    plan = RunDescription(robot, training, simulation.model_dump(mode="json"), seed, budget, command)
+    plan = RunDescription(robot, training, described, seed, budget, command, rollouts)
     model = None if initial is None else load_model(initial)
     return Pretraining.start(plan, SimulationSource(simulation), output, ranks, model)
 
@@ -99,8 +107,17 @@ def resumed(
     except ValidationError as error:
         raise TraceError(f"{path}: simulation config of another version: {describe_validation_error(error)}") from error
     budget = Budget(**state["budget"]) if (hours, steps) == (None, None) else _budget(hours, steps)
-    seed, command, initial = int(state["seed"]), state["command"], state.get("initial")
-    plan = RunDescription(robot, training, state["simulation"], seed, budget, command, initial)
+    kept = state.get("rollouts")
+    plan = RunDescription(
+        robot,
+        training,
+        state["simulation"],
+        int(state["seed"]),
+        budget,
+        state["command"],
+        None if kept is None else Path(kept),
+        state.get("initial"),
+    )
     return Pretraining.resume(plan, SimulationSource(simulation), output, ranks)
 
 

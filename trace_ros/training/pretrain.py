@@ -31,13 +31,13 @@ from trace_ros.training.dataset import (
 )
 from trace_ros.training.distributed import ALONE, Ranks
 from trace_ros.training.initialisation import adopt, check_start, describe_start
+from trace_ros.training.kept_rollouts import VALIDATION_FILE, NoSimulation, check_rollouts
 from trace_ros.training.lanes import LaneBatch, Lanes
 from trace_ros.training.losses import LossTerms, total_loss
 from trace_ros.training.monitor import Monitor
-from trace_ros.training.replay import Replay, RolloutSource, SimulationWorker, simulate_chunk
+from trace_ros.training.replay import VALIDATION_CHUNK, Replay, RolloutSource, SimulationWorker, simulate_chunk
 from trace_ros.training.state import load_state, save_state
 
-VALIDATION_CHUNK = -1
 _POLL_S = 0.1
 
 
@@ -73,6 +73,7 @@ class RunDescription:
         seed: of everything random.
         budget: when it ends.
         command: that started it.
+        rollouts: folder of kept rollouts to train on (`kept_rollouts`), None to simulate.
         initial: what its first weights had seen (`initialisation.describe_start`); None where they are random.
     """
 
@@ -82,6 +83,7 @@ class RunDescription:
     seed: int
     budget: Budget
     command: str
+    rollouts: Path | None = None
     initial: dict[str, Any] | None = None
 
 
@@ -105,7 +107,12 @@ class Pretraining:
         self.interval_s: tuple[float, float] | None = None
         self.validations: list[dict[str, float]] = []
         self.network = TraceNetwork(config.network).to(ranks.device)
-        self.replay = Replay(ranks.folder(output) / "replay", config.replay)
+        self._kept = description.rollouts
+        if self._kept is None:
+            self.replay = Replay(ranks.folder(output) / "replay", config.replay)
+        else:
+            kept = check_rollouts(self._kept, description.robot, config)
+            self.replay = Replay(self._kept, kept.replay_config())
         self.lanes = Lanes(config, self.replay, ranks.seed(description.seed))
         self._source = source
         self._averaged: AveragedModel | None = None
@@ -154,7 +161,7 @@ class Pretraining:
         # Data of a run that was killed before its first checkpoint may come from other settings.
         run._forget_rollouts()
         if ranks.leads:
-            (output / "validation.npy").unlink(missing_ok=True)
+            (output / VALIDATION_FILE).unlink(missing_ok=True)
         return run
 
     @classmethod
@@ -200,8 +207,7 @@ class Pretraining:
         config, description, ranks = self.config, self.description, self.ranks
         begun = ranks.clock() - self.elapsed_s
         seed = ranks.seed(description.seed)
-        worker = SimulationWorker(self._source, description.robot, seed, self.replay, config.replay.chunk, config.rows)
-        with worker:
+        with self._simulation(seed) as worker:
             worker.want(max(self.replay.minimum_chunks - 1, self.replay.wanted(self.lanes.rollouts_drawn)) + 1)
             held_out = self._held_out_rollouts(monitor) if ranks.leads else torch.empty(0)
             if not self._wait_for_rollouts(worker, monitor, stop):
@@ -237,9 +243,17 @@ class Pretraining:
         """Of the training."""
         return self.description.config
 
+    def _simulation(self, seed: int) -> SimulationWorker | NoSimulation:
+        if self._kept is not None:
+            return NoSimulation()
+        config = self.config
+        return SimulationWorker(
+            self._source, self.description.robot, seed, self.replay, config.replay.chunk, config.rows
+        )
+
     def _held_out_rollouts(self, monitor: Monitor) -> Tensor:
         """(n, rows, 68) of another seed than training; simulated once a run."""
-        path = self.output / "validation.npy"
+        path = (self._kept or self.output) / VALIDATION_FILE
         if not path.exists():
             monitor.note(f"simulating {self.config.validation.rollouts} held-out rollouts")
             description = self.description
@@ -258,7 +272,9 @@ class Pretraining:
             temporary.replace(path)
         return torch.from_numpy(np.load(path, allow_pickle=False))
 
-    def _wait_for_rollouts(self, worker: SimulationWorker, monitor: Monitor, stop: Callable[[], bool]) -> bool:
+    def _wait_for_rollouts(
+        self, worker: SimulationWorker | NoSimulation, monitor: Monitor, stop: Callable[[], bool]
+    ) -> bool:
         """Wait until there is enough to start with. False when told to stop before."""
         need, chunk = self.replay.minimum_chunks, self.config.replay.chunk
         while self.ranks.any((have := self.replay.newest() + 1) < need):
@@ -269,9 +285,9 @@ class Pretraining:
                 return False
         return True
 
-    def _newest_chunk(self, worker: SimulationWorker, wanted: int) -> int:
+    def _newest_chunk(self, worker: SimulationWorker | NoSimulation, wanted: int) -> int:
         """The chunk up to which a step may draw: what there is, or what there should be when synchronous."""
-        if not self.config.replay.synchronous:
+        if self._kept is not None or not self.config.replay.synchronous:
             return self.replay.newest()
         while self.replay.newest() < wanted:
             worker.check()
@@ -373,6 +389,7 @@ class Pretraining:
                 "budget": description.budget.model_dump(),
                 "command": description.command,
                 "initial": description.initial,
+                "rollouts": None if self._kept is None else str(self._kept.resolve()),
                 "network": self.network.state_dict(),
                 "averaged": None if averaged is None else averaged.state_dict(),
                 "optimiser": self._optimiser.state_dict(),
@@ -411,6 +428,8 @@ class Pretraining:
         self._normalised = True
 
     def _forget_rollouts(self) -> None:
+        if self._kept is not None:
+            return
         for stale in self.replay.directory.glob("chunk_*"):
             stale.unlink(missing_ok=True)
 

@@ -30,6 +30,9 @@ from trace_ros.training.dataset import ROW_SIZE, SimulatedRollout, pack
 _OPEN_CHUNKS = 64
 """Memory maps kept open; a chunk costs one file descriptor."""
 
+VALIDATION_CHUNK = -1
+"""Number of the chunk that is held out."""
+
 _SPARE_CHUNKS = 4
 """Chunks kept beyond the capacity: lanes may still be inside rollouts that have just left the replay."""
 
