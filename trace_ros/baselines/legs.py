@@ -1,4 +1,4 @@
-"""Kinematics and inverse dynamics of the four legs for one sample at a time, all legs and joints in one array operation.
+"""Kinematics and inverse dynamics of the four legs, one sample at a time, all legs and joints in one array operation.
 
 `trace_ros.robot.LegKinematics` does the former for whole logs; here a call must cost a small part of a millisecond.
 """

@@ -11,13 +11,13 @@ from typing import Any, get_args
 import typer
 from rich.table import Table
 
+from trace_ros.baselines.registry import TRACE, check_estimator, default_model, label
 from trace_ros.cli.common import console, progress_bar, say
 from trace_ros.errors import TraceError
 from trace_ros.evaluation.courses import Row, course_runs, evaluate_courses, mean_rows
 from trace_ros.evaluation.metrics import MetricSettings
 from trace_ros.evaluation.report import alignment_text
 from trace_ros.evaluation.runner import InitialPose
-from trace_ros.resources import models_directory
 from trace_ros.robot import RobotDescription
 
 
@@ -31,6 +31,7 @@ def evaluate_on_courses(
     seeds: str | None,
     cache: Path,
     jobs: int,
+    estimator: str = TRACE,
 ) -> dict[str, Any]:
     """Judge models on a set of courses, print a table for each, and return the result for machines.
 
@@ -41,7 +42,9 @@ def evaluate_on_courses(
     if initial not in get_args(InitialPose):
         raise TraceError(f"--initial {initial!r} is none of {', '.join(get_args(InitialPose))}")
     description = RobotDescription.load(robot)
-    paths = list(models) or [models_directory() / description.name / "trace.pt"]
+    check_estimator(estimator)
+    paths = list(models) or [default_model(estimator, description)]
+    labels = [label(estimator, path) for path in paths]
     names = None if only is None else _parts("--only", only)
     numbers = None if seeds is None else _numbers(seeds)
     runs = course_runs(courses, description, names, numbers, cache)
@@ -63,18 +66,19 @@ def evaluate_on_courses(
                 jobs=jobs,
                 settings=settings,
                 initial=initial,  # type: ignore[arg-type]
+                estimator=estimator,
                 progress=lambda done: progress.update(task, completed=done),
             )
     except KeyboardInterrupt:
         say("stopped before the end; the logs that are simulated stay, nothing else was written")
         raise typer.Exit(130) from None
     means = mean_rows(rows)
-    for path in paths:
+    for judged in labels:
         console.print(
             _table(
-                [row for row in rows if row["model"] == str(path)],
-                [mean for mean in means if mean["model"] == str(path)],
-                f"{path} on {description.name}",
+                [row for row in rows if row["model"] == judged],
+                [mean for mean in means if mean["model"] == judged],
+                f"{judged} on {description.name}",
                 settings,
             )
         )
@@ -82,7 +86,8 @@ def evaluate_on_courses(
         console.print(_comparison(means, settings))
     return {
         "robot": robot,
-        "models": [str(path) for path in paths],
+        "estimator": estimator,
+        "models": labels,
         "courses": courses,
         "logs": str(runs[0].log.parent),
         "command": shlex.join(["trace", *sys.argv[1:]]),

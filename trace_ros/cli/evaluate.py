@@ -10,6 +10,7 @@ import typer
 from trace_ros.cli.common import check_output, console, write_json
 from trace_ros.cli.options import (
     AlignmentOption,
+    EstimatorOption,
     HorizonOption,
     ImuOption,
     InitialOption,
@@ -32,8 +33,12 @@ def evaluate(
     robot: RobotOption = "go2",
     model: Annotated[
         list[Path] | None,
-        typer.Option(help="Model [models/<robot>/trace.pt]. With --courses possibly several, each after its --model."),
+        typer.Option(
+            help="Model [models/<robot>/trace.pt]; of a filter, a YAML file with its numbers. With --courses possibly "
+            "several, each after its --model."
+        ),
     ] = None,
+    estimator: EstimatorOption = "trace",
     courses: Annotated[
         str | None,
         typer.Option(
@@ -81,7 +86,7 @@ def evaluate(
         from trace_ros.evaluation.courses import DEFAULT_CACHE
 
         judged = evaluate_on_courses(
-            courses, robot, model or [], settings, initial, only, seeds, cache or DEFAULT_CACHE, jobs or 2
+            courses, robot, model or [], settings, initial, only, seeds, cache or DEFAULT_CACHE, jobs or 2, estimator
         )
         if json_file is not None:
             write_json(json_file, judged)
@@ -108,7 +113,7 @@ def evaluate(
     from trace_ros.evaluation.runner import write_estimate
 
     loaded, evaluations = evaluate_logs(
-        logs, robot, model[0] if model else None, settings, topics, initial, odometry_topic
+        logs, robot, model[0] if model else None, settings, topics, initial, odometry_topic, estimator
     )
     show(evaluations, settings, subject(robot, loaded, odometry_topic))
     if estimate is not None:

@@ -13,13 +13,14 @@ from rich.table import Table
 
 from trace_ros.bags import Topics, read_log, read_odometry
 from trace_ros.bags.files import file_kind
+from trace_ros.baselines.registry import TRACE, check_estimator, load_estimator
 from trace_ros.cli.common import console, progress_bar, say
 from trace_ros.errors import TraceError
 from trace_ros.estimator.estimator import TraceEstimator
+from trace_ros.estimator.interface import Estimator
 from trace_ros.evaluation.metrics import MetricSettings, Statistics
 from trace_ros.evaluation.report import alignment_text, metric_rows, run_rows, summary_rows, write_report
 from trace_ros.evaluation.runner import Evaluation, InitialPose, evaluate_odometry, evaluate_run, file_names
-from trace_ros.resources import models_directory
 from trace_ros.robot import RobotDescription
 
 
@@ -31,7 +32,8 @@ def evaluate_logs(
     topics: Topics,
     initial: str,
     odometry_topic: str | None,
-) -> tuple[TraceEstimator | None, list[Evaluation]]:
+    name_of_estimator: str = TRACE,
+) -> tuple[Estimator | None, list[Evaluation]]:
     """Evaluate logs one after another, with progress.
 
     Returns:
@@ -42,6 +44,7 @@ def evaluate_logs(
     """
     if initial not in get_args(InitialPose):
         raise TraceError(f"--initial {initial!r} is none of {', '.join(get_args(InitialPose))}")
+    check_estimator(name_of_estimator)
     description = RobotDescription.load(robot)
     for path in logs:
         if not path.exists():
@@ -53,7 +56,7 @@ def evaluate_logs(
     if odometry_topic is None:
         # One step is a handful of small products: threads cost more than they bring.
         torch.set_num_threads(1)
-        estimator = TraceEstimator.load(model or models_directory() / description.name / "trace.pt", description)
+        estimator = load_estimator(name_of_estimator, description, model)
     evaluations = []
     for path, name in zip(logs, names, strict=True):
         if odometry_topic is not None:
@@ -86,11 +89,12 @@ def _judge_odometry(path: Path, name: str, topic: str, topics: Topics, settings:
     return evaluate_odometry(name, topic, trajectory, None, settings, reference)
 
 
-def subject(robot: str, estimator: TraceEstimator | None, topic: str | None) -> str:
+def subject(robot: str, estimator: Estimator | None, topic: str | None) -> str:
     """What is judged, for the title of a table."""
-    return (
-        f"recorded topic {topic}" if estimator is None else f"{estimator.model.path} on {estimator.robot.name or robot}"
-    )
+    if estimator is None:
+        return f"recorded topic {topic}"
+    method = "" if estimator.name == TRACE else f"{estimator.name} by "
+    return f"{method}{estimator.source} on {RobotDescription.load(robot).name}"
 
 
 def show(evaluations: Sequence[Evaluation], settings: MetricSettings, subject: str) -> None:
@@ -145,26 +149,27 @@ def announce_report(
     directory: Path,
     evaluations: Sequence[Evaluation],
     settings: MetricSettings,
-    estimator: TraceEstimator | None,
+    estimator: Estimator | None,
     robot: str,
 ) -> None:
     """Write the report and say where it is."""
     say(f"writing the report into {directory}")
     command = shlex.join(["trace", *sys.argv[1:]])
     title = f"{robot}: {evaluations[0].name}" if len(evaluations) == 1 else f"{robot}: {len(evaluations)} logs"
-    model = None if estimator is None else estimator.model
+    model = estimator.model if isinstance(estimator, TraceEstimator) else None
     files = write_report(directory, evaluations, settings, model, title, command)
     for path in (files.page, *files.pictures):
         console.print(f"wrote {path}", highlight=False, soft_wrap=True)
 
 
 def result(
-    evaluations: Sequence[Evaluation], settings: MetricSettings, robot: str, estimator: TraceEstimator | None
+    evaluations: Sequence[Evaluation], settings: MetricSettings, robot: str, estimator: Estimator | None
 ) -> dict[str, Any]:
     """The result for machines."""
     return {
         "robot": robot,
-        "model": None if estimator is None else str(estimator.model.path),
+        "estimator": None if estimator is None else estimator.name,
+        "model": None if estimator is None else estimator.source,
         "settings": settings.model_dump(mode="json"),
         "logs": [evaluation.to_dict() for evaluation in evaluations],
     }

@@ -28,6 +28,9 @@ JointOption = Annotated[
     str | None, typer.Option(help="sensor_msgs/JointState topic [joint_states, else the only one].")
 ]
 ReferenceOption = Annotated[str | None, typer.Option(help="nav_msgs/Odometry topic of the truth [reference/odom].")]
+EstimatorOption = Annotated[
+    str, typer.Option(help="What estimates: trace, iekf, iekf_sr or leg_odometry (docs/baselines.md).")
+]
 JsonOption = Annotated[Path | None, typer.Option("--json", help="Also write the result here.")]
 
 

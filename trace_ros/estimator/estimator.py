@@ -14,6 +14,7 @@ from trace_ros.estimator import observation as obs
 from trace_ros.estimator.checkpoint import LoadedModel, load_model
 from trace_ros.estimator.differentiation import JointDifferentiator
 from trace_ros.estimator.observation import MAX_GAP_S
+from trace_ros.estimator.interface import Output
 from trace_ros.estimator.odometry import PoseIntegrator
 from trace_ros.estimator.stationary import StationaryDetector
 from trace_ros.geometry import GRAVITY, tilt_from_gravity
@@ -38,10 +39,12 @@ class Estimate:
         orientation: (4,) quaternion x, y, z, w, body to odometry frame.
         velocity: (3,) m/s, body frame.
         angular_velocity: (3,) rad/s, body frame.
-        attention: (6,) head-mean attention over the tokens accel, gyro, FL, FR, RL, RR; sums to 1.
+        attention: (6,) head-mean attention over the tokens accel, gyro, FL, FR, RL, RR; sums to 1. None from an
+            estimator without attention.
         stationary: whether the stationary clamp holds the pose.
         pose_covariance: (6, 6), x, y, z, rotation about X, Y, Z, fixed axes of the odometry frame.
         twist_covariance: (6, 6), linear x, y, z, angular x, y, z, body frame.
+        contact: (4,) which feet the estimator takes to stand (FL, FR, RL, RR), or None.
     """
 
     stamp_ns: int
@@ -49,10 +52,11 @@ class Estimate:
     orientation: FloatArray
     velocity: FloatArray
     angular_velocity: FloatArray
-    attention: NDArray[np.float32]
+    attention: NDArray[np.float32] | None
     stationary: bool
     pose_covariance: FloatArray
     twist_covariance: FloatArray
+    contact: NDArray[np.bool_] | None = None
 
 
 class TraceEstimator:
@@ -64,6 +68,7 @@ class TraceEstimator:
     """
 
     name = "trace"
+    outputs: frozenset[Output] = frozenset({"velocity", "attention", "stationary"})
 
     def __init__(self, model: LoadedModel, robot: RobotDescription) -> None:
         """Use a loaded model on a robot.
@@ -86,6 +91,11 @@ class TraceEstimator:
         self._observation = np.zeros(obs.OBSERVATION_SIZE, dtype=np.float32)
         self._observation_tensor = torch.from_numpy(self._observation)
         self.reset()
+
+    @property
+    def source(self) -> str:
+        """The model's file."""
+        return str(self.model.path)
 
     @classmethod
     def load(cls, model: Path, robot: RobotDescription) -> TraceEstimator:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trace_ros.errors import TraceError
-from trace_ros.estimator.estimator import TraceEstimator
+from trace_ros.estimator.interface import Estimator
 from trace_ros.estimator.observation import WINDOW
 from trace_ros.logs import SensorLog, Trajectory
 
@@ -23,19 +23,19 @@ class EstimatedRun:
 
     Attributes:
         trajectory: M poses with covariance; M is at most N - 29 for a log of N samples.
-        attention: (M, 6) head-mean attention over accel, gyro, FL, FR, RL, RR.
+        attention: (M, 6) head-mean attention over accel, gyro, FL, FR, RL, RR; None from an estimator without.
         stationary: (M,) whether the pose was held.
         step_time_s: (M,) wall time of each step, s.
     """
 
     trajectory: Trajectory
-    attention: FloatArray
+    attention: FloatArray | None
     stationary: NDArray[np.bool_]
     step_time_s: FloatArray
 
 
 def run_estimator(
-    estimator: TraceEstimator,
+    estimator: Estimator,
     log: SensorLog,
     initial_pose: tuple[FloatArray, FloatArray] | None = None,
     progress: Callable[[int], None] | None = None,
@@ -82,7 +82,9 @@ def run_estimator(
     )
     return EstimatedRun(
         trajectory,
-        np.array([estimate.attention for estimate in estimates], dtype=float),
+        np.array([estimate.attention for estimate in estimates], dtype=float)
+        if "attention" in estimator.outputs
+        else None,
         np.array([estimate.stationary for estimate in estimates]),
         np.array(times),
     )

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from trace_ros.baselines.registry import TRACE, label, load_estimator
 from trace_ros.errors import TraceError
-from trace_ros.estimator.estimator import TraceEstimator
+from trace_ros.estimator.interface import Estimator
 from trace_ros.evaluation.metrics import MetricSettings
 from trace_ros.evaluation.processes import spread
 from trace_ros.evaluation.runner import InitialPose, evaluate_run
@@ -33,8 +34,8 @@ FIGURES = ("path_length_m", "ate_position_m", "ate_velocity_mps", "ate_orientati
 """Numbers of a row besides the relative error of the position."""
 
 Row = dict[str, Any]
-"""``course``, ``seed``, ``model`` (path), `FIGURES`, and ``re10_position_m``: its mean, std and p90, or None on a
-course shorter than the horizon (the key carries the horizon)."""
+"""``course``, ``seed``, ``model`` (see `trace_ros.baselines.registry.label`), `FIGURES`, and ``re10_position_m``: its
+mean, std and p90, or None on a course shorter than the horizon (the key carries the horizon)."""
 
 
 @dataclass(frozen=True)
@@ -117,11 +118,12 @@ def evaluate_courses(
     settings: MetricSettings | None = None,
     initial: InitialPose = "gravity",
     progress: Callable[[float], None] | None = None,
+    estimator: str = TRACE,
 ) -> list[Row]:
     """Judge models on courses; simulates what is not in the cache.
 
     Args:
-        models: exported models of the robot.
+        models: exported models of the robot; of a filter, YAML files with its numbers.
         courses, only, seeds, cache: see `course_runs`.
         robot: a description, or what `RobotDescription.load` takes.
         jobs: processes. More than one are started afresh, so a script that asks for them needs the usual
@@ -129,6 +131,7 @@ def evaluate_courses(
         settings: how to compare.
         initial: see `trace_ros.evaluation.runner.evaluate_run`.
         progress: called now and then with how many runs are done, broken ones included.
+        estimator: what the models are of, one of `trace_ros.baselines.registry.ESTIMATORS`.
 
     Returns:
         A row for each model, course and seed, in this order.
@@ -137,10 +140,10 @@ def evaluate_courses(
         TraceError: a bad model, set or log, or a robot that fell.
     """
     description = robot if isinstance(robot, RobotDescription) else RobotDescription.load(robot)
-    judge = Judge(tuple(models), description, settings or MetricSettings(), initial)
+    judge = Judge(tuple(models), description, settings or MetricSettings(), initial, estimator)
     runs = course_runs(courses, description, only, seeds, cache)
     for model in judge.models:  # a bad one must fail here, not after the simulation
-        TraceEstimator.load(model, description)
+        load_estimator(estimator, description, model)
     rows = spread(judge, runs, jobs, progress)
     # By model first: that is how tables are read.
     return [row for at in range(len(judge.models)) for run in rows for row in run[at : at + 1]]
@@ -154,6 +157,7 @@ class Judge:
     robot: RobotDescription
     settings: MetricSettings
     initial: InitialPose
+    estimator: str = TRACE
 
     def __post_init__(self) -> None:
         if not self.models:
@@ -178,15 +182,15 @@ class Judge:
             figures = evaluation.metrics.to_dict()
             relative = f"re{self.settings.horizon_s:g}_position_m"
             rows.append(
-                {"course": run.course, "seed": run.seed, "model": str(model)}
+                {"course": run.course, "seed": run.seed, "model": label(self.estimator, model)}
                 | {name: figures[name] for name in (*FIGURES, relative)}
             )
         return rows
 
-    def _estimator(self, model: Path) -> TraceEstimator:
-        loaded: dict[Path, TraceEstimator] = self._estimators  # type: ignore[attr-defined]
+    def _estimator(self, model: Path) -> Estimator:
+        loaded: dict[Path, Estimator] = self._estimators  # type: ignore[attr-defined]
         if model not in loaded:
-            loaded[model] = TraceEstimator.load(model, self.robot)
+            loaded[model] = load_estimator(self.estimator, self.robot, model)
         return loaded[model]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trace_ros.errors import TraceError
-from trace_ros.estimator.estimator import TraceEstimator
+from trace_ros.estimator.interface import Estimator
 from trace_ros.estimator.observation import WINDOW
 from trace_ros.estimator.run import run_estimator
 from trace_ros.evaluation.metrics import Comparison, Metrics, MetricSettings, compare, evaluate
@@ -116,7 +116,7 @@ def step_percentiles(step_time_s: FloatArray) -> dict[str, float]:
 def evaluate_run(
     name: str,
     log: SensorLog,
-    estimator: TraceEstimator,
+    estimator: Estimator,
     settings: MetricSettings | None = None,
     initial: InitialPose = "gravity",
     progress: Callable[[int], None] | None = None,

@@ -56,6 +56,9 @@ class OutputMessages:
         translation, rotation = self.transform.transform.translation, self.transform.transform.rotation
         translation.x, translation.y, translation.z = x, y, z
         rotation.x, rotation.y, rotation.z, rotation.w = qx, qy, qz, qw
-        self.foot_reliability.data = estimate.attention[LEG_ATTENTION].tolist()
+        if estimate.attention is not None:
+            self.foot_reliability.data = estimate.attention[LEG_ATTENTION].tolist()
+        elif estimate.contact is not None:  # an estimator without attention relies on the feet that stand
+            self.foot_reliability.data = estimate.contact.astype(float).tolist()
         seconds, nanoseconds = divmod(estimate.stamp_ns, 1_000_000_000)
         self._stamp_label.label = f"stamp={seconds}.{nanoseconds:09d}"

@@ -1,0 +1,161 @@
+"""The numbers of the model-based estimators (``config/baselines/iekf.yaml``)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from trace_ros.errors import TraceError
+from trace_ros.resources import config_directory, read_yaml_on_base
+from trace_ros.robot import describe_validation_error
+
+NotNegative = Annotated[float, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
+_STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class KinematicContactConfig(BaseModel):
+    """Contact from kinematics alone: feet that are low and move neither up nor down stand.
+
+    Attributes:
+        height, leave_height: m above the lowest foot, along gravity, up to which a foot comes to stand, and beyond
+            which it no longer does.
+        vertical_speed, leave_vertical_speed: m/s along gravity, likewise.
+    """
+
+    model_config = _STRICT
+    height: Positive = 0.015
+    leave_height: Positive = 0.03
+    vertical_speed: Positive = 0.15
+    leave_vertical_speed: Positive = 0.4
+
+    @model_validator(mode="after")
+    def _hysteresis(self) -> KinematicContactConfig:
+        if self.leave_height < self.height or self.leave_vertical_speed < self.vertical_speed:
+            raise ValueError("leave_height and leave_vertical_speed must not lie below height and vertical_speed")
+        return self
+
+
+class ContactConfig(BaseModel):
+    """When a foot stands.
+
+    Attributes:
+        enter, leave: vertical ground reaction force, as part of the body's weight, at which a foot comes to stand, and
+            below which it no longer does.
+        touchdown_dwell, liftoff_dwell: s, for which that must last.
+        smoothing: s, time constant of a low-pass on the force; 0 without.
+        rotor_inertia: kg m^2, of motor and gear as seen at each joint.
+        without_torque: for samples without joint torque.
+    """
+
+    model_config = _STRICT
+    enter: Positive = 0.15
+    leave: Positive = 0.08
+    touchdown_dwell: NotNegative = 0.006
+    liftoff_dwell: NotNegative = 0.0
+    smoothing: NotNegative = 0.004
+    rotor_inertia: NotNegative = 0.01
+    without_torque: KinematicContactConfig = KinematicContactConfig()
+
+    @model_validator(mode="after")
+    def _hysteresis(self) -> ContactConfig:
+        if self.leave > self.enter:
+            raise ValueError(f"leave ({self.leave:g}) must not lie above enter ({self.enter:g})")
+        return self
+
+
+class FilterNoise(BaseModel):
+    """Variances; those of processes for each second.
+
+    Attributes:
+        gyro, accel: of the readings, (rad/s)^2/Hz and (m/s^2)^2/Hz.
+        contact: of a standing foot's velocity, (m/s)^2/Hz.
+        slip: of a slipping foot's velocity, (m/s)^2/Hz.
+        encoder: of joint positions, rad^2.
+        gyro_bias, accel_bias: of the change of the biases, (rad/s^2)^2/Hz and (m/s^3)^2/Hz.
+    """
+
+    model_config = _STRICT
+    gyro: Positive = 1e-5
+    accel: Positive = 0.1
+    contact: Positive = 1e-4
+    slip: Positive = 0.05
+    encoder: Positive = 1e-6
+    gyro_bias: NotNegative = 1e-10
+    accel_bias: NotNegative = 1e-7
+
+
+class FilterPrior(BaseModel):
+    """Standard deviations at the start: roll and pitch, heading (rad), velocity (m/s), position (m), biases (rad/s,
+    m/s^2)."""
+
+    model_config = _STRICT
+    tilt: Positive = 0.03
+    yaw: Positive = 0.001
+    velocity: Positive = 0.3
+    position: Positive = 0.001
+    gyro_bias: Positive = 0.002
+    accel_bias: Positive = 0.05
+
+
+class LegOdometryConfig(BaseModel):
+    """Dead reckoning with gyro and standing feet.
+
+    Attributes:
+        tilt_time_constant: s, by which gravity corrects roll and pitch.
+        steady_force: m/s^2; deviation of the specific force from gravity at which it counts half.
+        position_per_sqrt_metre, yaw_per_sqrt_second, tilt, velocity: standard deviations that it reports: growth of the
+            position's with distance, m/sqrt(m), and of the heading's with time, rad/sqrt(s); roll and pitch, rad; body
+            velocity, m/s.
+    """
+
+    model_config = _STRICT
+    tilt_time_constant: Positive = 5.0
+    steady_force: Positive = 1.0
+    position_per_sqrt_metre: Positive = 0.1
+    yaw_per_sqrt_second: Positive = 0.005
+    tilt: Positive = 0.03
+    velocity: Positive = 0.1
+
+
+class BaselineConfig(BaseModel):
+    """Everything that the model-based estimators can be told.
+
+    Attributes:
+        contact: when a foot stands.
+        noise, prior: of the filter.
+        slip_speed: m/s, of a standing foot over the ground, beyond which it slips.
+        rolling_feet: whether round feet roll as the shank turns over them; else their centres stand still.
+        leg_odometry: of the plain leg odometry.
+    """
+
+    model_config = _STRICT
+    contact: ContactConfig = ContactConfig()
+    noise: FilterNoise = FilterNoise()
+    prior: FilterPrior = FilterPrior()
+    slip_speed: Positive = 0.3
+    rolling_feet: bool = True
+    leg_odometry: LegOdometryConfig = LegOdometryConfig()
+
+    @classmethod
+    def load(cls, path: Path | None = None) -> BaselineConfig:
+        """Read a file, by default the package's own. Its key ``base`` may name another one that it changes.
+
+        Raises:
+            TraceError: unreadable, not YAML, or an unknown or bad key.
+        """
+        path = path or default_config()
+        data: Any = read_yaml_on_base(path)
+        if not isinstance(data, dict):
+            raise TraceError(f"{path}: expected keys and values, found {type(data).__name__}")
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            raise TraceError(f"{path}: {describe_validation_error(error)}") from error
+
+
+def default_config() -> Path:
+    """The package's own file."""
+    return config_directory() / "baselines" / "iekf.yaml"

@@ -1,0 +1,103 @@
+"""IEKF and IEKF-SR: the invariant filter on IMU, contact from ground reaction force, and slip rejection."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial.transform import Rotation
+
+from trace_ros.baselines.config import BaselineConfig
+from trace_ros.baselines.contact import Reading
+from trace_ros.baselines.front_end import ModelBasedEstimator
+from trace_ros.baselines.invariant_filter import InvariantFilter
+from trace_ros.estimator.estimator import Estimate
+from trace_ros.logs import LEGS
+from trace_ros.robot import RobotDescription
+
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+
+
+class Iekf(ModelBasedEstimator):
+    """The right-invariant contact-aided filter. Every standing foot is believed to stand still."""
+
+    name = "iekf"
+    rejects_slip = False
+
+    def __init__(self, robot: RobotDescription, config: BaselineConfig | None = None, source: str = "") -> None:
+        """See `ModelBasedEstimator`."""
+        loaded = config or BaselineConfig.load()
+        self._filter = InvariantFilter(loaded.noise, loaded.prior)
+        super().__init__(robot, loaded, source)
+
+    @property
+    def slipping(self) -> BoolArray:
+        """(4,) the standing feet that were found slipping at the last sample; none without slip rejection."""
+        return self._slipping
+
+    def _forget(self) -> None:
+        self._filter = InvariantFilter(self.config.noise, self.config.prior)
+        self._slipping = np.zeros(LEGS, dtype=np.bool_)
+
+    def _begin(
+        self, rotation: FloatArray, position: FloatArray, position_sigma: float, reading: Reading, contact: BoolArray
+    ) -> None:
+        state = self._filter
+        state.begin(rotation, position + rotation @ self._imu, position_sigma)
+        state.add(contact, reading.posture.foot - self._imu, reading.posture.jacobian)
+        self._settle(reading)
+
+    def _place(self, rotation: FloatArray, position: FloatArray) -> None:
+        state = self._filter
+        velocity = rotation @ state.rotation.T @ state.velocity
+        state.begin(rotation, position + rotation @ self._imu, 0.0)
+        state.points[:, 0] = velocity
+
+    def _advance(self, reading: Reading, contact: BoolArray, dt: float) -> None:
+        state, previous = self._filter, self._previous
+        noise = self.config.noise
+        foot_noise = np.where(self._slipping, noise.slip, noise.contact)
+        state.propagate(previous.gyro, previous.accel, dt, foot_noise, self._rolling_world)
+        foot, jacobian = reading.posture.foot - self._imu, reading.posture.jacobian
+        state.drop(~contact)
+        state.correct_feet(foot, jacobian)
+        state.add(contact, foot, jacobian)
+        self._settle(reading)
+
+    def _settle(self, reading: Reading) -> None:
+        """Look at the feet with the corrected state; decides on the noise until the next reading."""
+        state = self._filter
+        self._previous = reading
+        self._rolling_world = self._rolling(reading, state.rotation)
+        if not self.rejects_slip:
+            return
+        rate = reading.gyro - state.gyro_bias
+        relative = reading.foot_velocity + np.cross(rate, reading.posture.foot - self._imu)
+        over_ground = state.velocity + relative @ state.rotation.T - self._rolling_world
+        fast = (over_ground * over_ground).sum(axis=1) > self.config.slip_speed**2
+        self._slipping = state.standing & fast
+
+    def _estimate(self, reading: Reading, contact: BoolArray) -> Estimate:
+        state = self._filter
+        rate = reading.gyro - state.gyro_bias
+        position = state.position - state.rotation @ self._imu
+        return Estimate(
+            reading.stamp_ns,
+            position,
+            Rotation.from_matrix(state.rotation).as_quat(),
+            state.rotation.T @ state.velocity - np.cross(rate, self._imu),
+            rate,
+            None,
+            False,
+            state.pose_covariance(position),
+            state.twist_covariance(),
+            contact,
+        )
+
+
+class IekfSlipRejection(Iekf):
+    """The same, but a standing foot that moves over the ground faster than a threshold may slip: it is kept and still
+    corrects, with more noise."""
+
+    name = "iekf_sr"
+    rejects_slip = True

@@ -1,0 +1,94 @@
+"""Plain leg odometry: attitude from the gyro, levelled by gravity; velocity from the feet that stand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial.transform import Rotation
+
+from trace_ros.baselines.contact import Reading
+from trace_ros.baselines.front_end import ModelBasedEstimator
+from trace_ros.estimator.estimator import Estimate
+from trace_ros.geometry import GRAVITY
+
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+
+
+class LegOdometry(ModelBasedEstimator):
+    """Dead reckoning. The body moves as the mean of the standing feet says; without one, as it did last."""
+
+    name = "leg_odometry"
+
+    def _forget(self) -> None:
+        self._rotation = np.eye(3)
+        self._position = np.zeros(3)
+        self._velocity = np.zeros(3)
+        self._covariance = np.zeros((6, 6))
+
+    def _begin(
+        self, rotation: FloatArray, position: FloatArray, position_sigma: float, reading: Reading, contact: BoolArray
+    ) -> None:
+        self._place(rotation, position)
+        self._covariance[range(3), range(3)] += position_sigma**2
+        self._settle(reading, contact)
+
+    def _place(self, rotation: FloatArray, position: FloatArray) -> None:
+        self._rotation, self._position = np.array(rotation), np.array(position)
+        tilt, prior = self.config.leg_odometry.tilt, self.config.prior
+        self._covariance = np.diag([prior.position**2] * 3 + [tilt**2, tilt**2, prior.yaw**2])
+
+    def _advance(self, reading: Reading, contact: BoolArray, dt: float) -> None:
+        config, previous = self.config.leg_odometry, self._previous
+        force = previous.accel
+        norm = float(np.linalg.norm(force))
+        excess = (norm - GRAVITY) / config.steady_force
+        # Turns the estimated vertical towards the felt one; the less, the further that is from gravity alone.
+        gain = 1.0 / (config.tilt_time_constant * (1.0 + excess * excess))
+        tilt = np.cross(force / norm, self._rotation[2]) if norm > 0 else np.zeros(3)
+        turn = (previous.gyro + gain * tilt) * dt
+        moved = self._rotation @ (self._velocity * dt)
+        self._position = self._position + moved
+        rotation = self._rotation @ Rotation.from_rotvec(turn).as_matrix()
+        self._rotation = rotation @ (1.5 * np.eye(3) - 0.5 * rotation.T @ rotation)
+        self._widen(moved, dt)
+        self._settle(reading, contact)
+
+    def _settle(self, reading: Reading, contact: BoolArray) -> None:
+        self._previous = reading
+        if contact.any():
+            relative = reading.foot_velocity + np.cross(reading.gyro, reading.posture.foot)
+            rolling = self._rolling(reading, self._rotation) @ self._rotation
+            self._velocity = (rolling - relative)[contact].mean(axis=0)
+
+    def _widen(self, moved: FloatArray, dt: float) -> None:
+        """A heading error turns all later motion; position grows with distance, heading with time."""
+        config, covariance = self.config.leg_odometry, self._covariance
+        x, y, z = moved.tolist()
+        transition = np.eye(6)
+        transition[:3, 3:] = ((0.0, z, -y), (-z, 0.0, x), (y, -x, 0.0))
+        # Roll and pitch are held by gravity: their errors are bounded and forgotten, not carried on.
+        keep = math.exp(-dt / config.tilt_time_constant)
+        transition[3, 3] = transition[4, 4] = keep
+        covariance = transition @ covariance @ transition.T
+        position = config.position_per_sqrt_metre**2 * math.sqrt(x * x + y * y + z * z)
+        tilt = config.tilt**2 * (1.0 - keep * keep)
+        covariance[range(6), range(6)] += [position] * 3 + [tilt, tilt, config.yaw_per_sqrt_second**2 * dt]
+        self._covariance = (covariance + covariance.T) / 2
+
+    def _estimate(self, reading: Reading, contact: BoolArray) -> Estimate:
+        config, noise = self.config.leg_odometry, self.config.prior.gyro_bias
+        return Estimate(
+            reading.stamp_ns,
+            self._position.copy(),
+            Rotation.from_matrix(self._rotation).as_quat(),
+            self._velocity.copy(),
+            reading.gyro.copy(),
+            None,
+            False,
+            self._covariance.copy(),
+            np.diag([config.velocity**2] * 3 + [noise**2] * 3),
+            contact,
+        )
