@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from scipy.spatial.transform import Rotation
 from torch import nn
 
+from trace_ros.estimator.folding import fold
 from trace_ros.estimator.network import (
     ABSENT_TORQUE,
     DISPLACEMENT,
@@ -35,7 +36,7 @@ from trace_ros.estimator.observation import (
     ROLL_PITCH,
     WINDOW,
 )
-from trace_ros.estimator.streaming import StreamingTrace, fold, prime, step
+from trace_ros.estimator.streaming import StreamingTrace, prime, step
 
 
 def network(seed: int = 0, **changes: object) -> TraceNetwork:
@@ -186,7 +187,7 @@ def test_streaming_equals_the_sequence(changes, absent):
                 motion, attention, state = streaming.step(rows[lane, index + WINDOW - 1], state)
                 torch.testing.assert_close(motion, expected.motion[lane, index], atol=1e-5, rtol=1e-5)
                 torch.testing.assert_close(attention, expected.attention[lane, index], atol=1e-5, rtol=1e-5)
-            torch.testing.assert_close(state[-1], expected.hidden[lane], atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(state[-2], expected.hidden[lane], atol=1e-5, rtol=1e-5)
 
 
 def test_streaming_does_not_drift_from_the_sequence():
@@ -200,7 +201,7 @@ def test_streaming_does_not_drift_from_the_sequence():
             motion, attention, state = streaming.step(row, state)
     torch.testing.assert_close(motion, expected.motion[0, -1], atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(attention, expected.attention[0, -1], atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(state[-1], expected.hidden[0], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(state[-2], expected.hidden[0], atol=1e-5, rtol=1e-5)
 
 
 @settings(deadline=None, max_examples=10)
@@ -209,12 +210,12 @@ def test_a_batch_streams_as_its_members_do(seed):
     made, rows = network(seed % 7), observations(2, 33, seed)
     weights = fold(made)
     with torch.no_grad():
-        batch = prime(weights, True, rows[:, : WINDOW - 1])
-        singles = [prime(weights, True, row[: WINDOW - 1]) for row in rows]
+        batch = prime(weights, rows[:, : WINDOW - 1])
+        singles = [prime(weights, row[: WINDOW - 1]) for row in rows]
         for index in range(WINDOW - 1, 33):
-            motion, _, batch = step(weights, True, True, rows[:, index], batch)
+            motion, _, batch = step(weights, rows[:, index], batch)
             for lane in range(2):
-                alone, _, singles[lane] = step(weights, True, True, rows[lane, index], singles[lane])
+                alone, _, singles[lane] = step(weights, rows[lane, index], singles[lane])
                 torch.testing.assert_close(alone, motion[lane], atol=1e-5, rtol=1e-5)
 
 
@@ -306,7 +307,7 @@ def test_streaming_gradients_reach_the_network(absent):
     expected = {name: p.grad.clone() for name, p in made.named_parameters() if p.grad is not None}
     made.zero_grad()
     weights = fold(made)
-    motion, _, _ = step(weights, True, True, rows[:, -1], prime(weights, True, rows[:, :-1]))
+    motion, _, _ = step(weights, rows[:, -1], prime(weights, rows[:, :-1]))
     motion.sum().backward()
     assert len(expected) == len(list(made.parameters())) - 1  # all but the key's bias, which cancels
     for name, parameter in made.named_parameters():

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from trace_ros.estimator import observation as obs
+from trace_ros.estimator.folding import fold
 from trace_ros.estimator.network import DISPLACEMENT, ROTATION, VELOCITY, TraceNetwork
-from trace_ros.estimator.streaming import fold, prime, step
+from trace_ros.estimator.streaming import prime, step
 from trace_ros.geometry import so3_exp_torch
 from trace_ros.training.dataset import FEEDBACK, MOTION, PREFIX
 
@@ -81,17 +82,15 @@ def closed_loop(network: TraceNetwork, rows: Tensor, initial: Tensor | None = No
         initial: (B, 4) roll, pitch, vx, vy that the loop starts from; the truth by default.
     """
     weights = fold(network)
-    residual = network.config.increments == "residual"
-    levelled = network.config.acceleration == "levelled"
     observations = rows[..., : obs.OBSERVATION_SIZE]
-    state = prime(weights, levelled, observations[:, :PREFIX])
+    state = prime(weights, observations[:, :PREFIX])
     feedback = observations[:, PREFIX, FEEDBACK] if initial is None else initial
     rotation = attitude(feedback[:, :2])
     position = torch.zeros_like(rotation[..., 0])
     motions, attentions, positions, rotations = [], [], [], []
     for row in observations[:, PREFIX:].unbind(1):
         fed = torch.cat((row[:, : FEEDBACK.start], feedback, row[:, FEEDBACK.stop :]), dim=-1)
-        motion, attention, state = step(weights, residual, levelled, fed, state)
+        motion, attention, state = step(weights, fed, state)
         position = position + (rotation @ motion[:, DISPLACEMENT, None]).squeeze(-1)
         rotation = rotation @ so3_exp_torch(motion[:, ROTATION])
         feedback = torch.cat((roll_pitch(rotation), motion[:, VELOCITY][:, :2]), dim=-1)

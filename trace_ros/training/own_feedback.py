@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from trace_ros.estimator import observation as obs
+from trace_ros.estimator.folding import fold
 from trace_ros.estimator.network import ROTATION, VELOCITY, TraceNetwork
-from trace_ros.estimator.streaming import fold, prime, step
+from trace_ros.estimator.streaming import prime, step
 from trace_ros.geometry import so3_exp_torch
 from trace_ros.training.closed_loop import attitude, roll_pitch
 from trace_ros.training.dataset import FEEDBACK, PREFIX
@@ -51,13 +52,12 @@ class OwnFeedback:
         device = network.observation_mean.device
         inputs = observations.to(device)
         rotation, feedback = self._attitude.to(device), self._next.to(device)
-        residual, levelled = network.config.increments == "residual", network.config.acceleration == "levelled"
         with torch.no_grad():
             weights = fold(network)
-            state = prime(weights, levelled, inputs[:, :PREFIX])._replace(hidden=hidden.to(device))
+            state = prime(weights, inputs[:, :PREFIX])._replace(hidden=hidden.to(device))
             for row in inputs[:, PREFIX:].unbind(1):
                 row[:, FEEDBACK] = feedback
-                motion, _, state = step(weights, residual, levelled, row, state)
+                motion, _, state = step(weights, row, state)
                 rotation = rotation @ so3_exp_torch(motion[:, ROTATION])
                 feedback = torch.cat((roll_pitch(rotation), motion[:, VELOCITY][:, :2]), dim=-1)
         self._attitude.copy_(rotation)
