@@ -1,0 +1,276 @@
+"""The node never goes silent without saying why, and says what is wrong with the set-up and with its surroundings."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import wait_until
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+from geometry_msgs.msg import TransformStamped
+from lifecycle_msgs.msg import Transition
+from nav_msgs.msg import Odometry
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from sensor_msgs.msg import Imu, JointState
+from std_msgs.msg import String
+from tf2_msgs.msg import TFMessage
+
+from trace_ros.logs import SensorLog
+from trace_ros.nodes.conversions import set_stamp, stamp_to_ns
+from trace_ros.robot import RobotDescription
+
+QUICK = {"diagnostics_rate": 10.0, "silence_timeout": 0.3, "diagnostics_hold": 0.0}
+
+
+def standing(robot: RobotDescription, seconds: float, start_s: float = 100.0) -> SensorLog:
+    count = round(seconds * 500)
+    rng = np.random.default_rng(2)
+    return SensorLog(
+        round(start_s * 1e9) + 2_000_000 * np.arange(count),
+        rng.normal(0, 0.005, (count, 3)),
+        [0, 0, 9.81] + rng.normal(0, 0.03, (count, 3)),
+        np.tile(robot.nominal_joint_positions, (count, 1)),
+        np.zeros((count, 12)),
+        np.zeros((count, 12)),
+        "pd_target",
+        robot.name,
+    )
+
+
+def walking(robot: RobotDescription, seconds: float, start_s: float = 100.0) -> SensorLog:
+    log = standing(robot, seconds, start_s)
+    t = (log.stamp_ns * 1e-9)[:, None]
+    return replace(log, angular_velocity=log.angular_velocity + 0.3 * np.sin(2 * np.pi * 1.5 * t))
+
+
+class Feed:
+    """Sends a log to a node."""
+
+    def __init__(self, client: Any, robot: RobotDescription, namespace: str = "") -> None:
+        self.robot = robot
+        self.imu = client.publisher(Imu, f"{namespace}/imu/data")
+        self.joints = client.publisher(JointState, f"{namespace}/joint_states")
+        wait_until(lambda: self.imu.get_subscription_count() > 0, 40, "a subscriber to the IMU")
+        wait_until(lambda: self.joints.get_subscription_count() > 0, 40, "a subscriber to the joints")
+        time.sleep(0.5)
+
+    def send(self, log: SensorLog) -> None:
+        for sample in log:
+            imu, joints = Imu(), JointState(name=list(self.robot.joint_names))
+            for message in (imu, joints):
+                set_stamp(message.header.stamp, sample.stamp_ns)
+            w, a = imu.angular_velocity, imu.linear_acceleration
+            w.x, w.y, w.z = sample.angular_velocity.tolist()
+            a.x, a.y, a.z = sample.linear_acceleration.tolist()
+            joints.position = sample.joint_position.tolist()
+            joints.velocity = sample.joint_velocity.tolist()
+            joints.effort = sample.joint_torque.tolist()
+            self.joints.publish(joints)
+            self.imu.publish(imu)
+            time.sleep(0.0007)
+
+
+@pytest.fixture
+def activate(start_node: Callable, client, model: Path) -> Callable[..., Any]:
+    def start(*extra: str, path: str = "/estimator", **parameters: Any) -> Any:
+        node = start_node("estimator_node", *extra, **({"model": model} | QUICK | parameters))
+        assert client.change_state(Transition.TRANSITION_CONFIGURE, path)
+        assert client.change_state(Transition.TRANSITION_ACTIVATE, path)
+        return node
+
+    return start
+
+
+class Diagnostics:
+    def __init__(self, client: Any) -> None:
+        self.received: list[DiagnosticArray] = client.listen(DiagnosticArray, "/diagnostics")
+
+    def wait_for(self, condition: Callable[[DiagnosticStatus], bool], limit_s: float = 20.0) -> DiagnosticStatus:
+        """The first status from now on that fulfils a condition."""
+        start, found = len(self.received), []
+
+        def look() -> bool:
+            found[:] = [item.status[0] for item in self.received[start:] if condition(item.status[0])]
+            return bool(found)
+
+        wait_until(look, limit_s, lambda: str(self.received[-1].status[0]) if self.received else "no diagnostics")
+        return found[0]
+
+
+def test_silence_is_told_with_its_reason(activate: Callable, client) -> None:
+    publisher = client.publisher(String, "/imu/data")
+    silent = client.publisher(JointState, "/joint_states")
+    diagnostics = Diagnostics(client)
+    node = activate()
+    node.wait_for("/imu/data: nothing received yet for")
+    node.wait_for("of type std_msgs/msg/String and not sensor_msgs/msg/Imu; remap the topic")
+    node.wait_for("/joint_states: nothing received yet for")
+    node.wait_for("1 publisher: /test_client, of fitting type and QoS; it sends nothing")
+    client.node.destroy_publisher(silent)
+    node.wait_for("no publisher; start the driver, or remap the topic")
+    status = diagnostics.wait_for(lambda s: "(no publisher)" in s.message)
+    assert status.level == DiagnosticStatus.STALE
+    assert "no message on /imu/data yet (1 publisher: /test_client, of type std_msgs/msg/String" in status.message
+    client.node.destroy_publisher(publisher)
+    imu = client.publisher(Imu, "/imu/data")
+    wait_until(lambda: imu.get_subscription_count() > 0, 20, "a subscriber")
+    time.sleep(0.3)
+    for k in range(3):
+        message = Imu()
+        set_stamp(message.header.stamp, 10**9 + k * 2_000_000)
+        imu.publish(message)
+        time.sleep(0.3)
+    node.wait_for("/imu/data: messages come")
+    node.wait_for("/imu/data: nothing received for")
+    # One line a reason and not one a second; the first may be from before the publisher was discovered.
+    assert 2 <= len(node.lines("/joint_states: nothing received")) <= 3
+
+
+def test_an_incompatible_qos_is_named(activate: Callable, client) -> None:
+    client.node.create_publisher(Imu, "/imu/data", QoSProfile(depth=5, reliability=ReliabilityPolicy.BEST_EFFORT))
+    node = activate(input_reliability="reliable")
+    node.wait_for("/test_client, whose QoS is incompatible (")
+    line = node.lines("whose QoS is incompatible (")[0]
+    assert "eliab" in line
+    assert "set input_reliability to best_effort" in line
+
+
+def test_two_nodes_of_one_name_are_told(activate: Callable, start_node: Callable, client, model: Path) -> None:
+    diagnostics = Diagnostics(client)
+    node = activate()
+    other = start_node("estimator_node", model=model)
+    node.wait_for("2 nodes are named /estimator: end the others, or give each a namespace")
+    other.end()
+    diagnostics.wait_for(lambda s: "nodes are named" not in s.message)
+
+
+def test_another_source_of_odometry_and_of_the_transform(activate: Callable, client, robot: RobotDescription) -> None:
+    diagnostics = Diagnostics(client)
+    node = activate()
+    odom = client.publisher(Odometry, "/odom")
+    tf = client.publisher(TFMessage, "/tf")
+    node.wait_for("/odom is published by /test_client too")
+    other = TransformStamped()
+    other.header.frame_id, other.child_frame_id = "map", robot.base_link
+    foreign = TransformStamped()
+    foreign.header.frame_id, foreign.child_frame_id = "base_link", "arm"
+    deadline = time.monotonic() + 20
+    while not node.lines("another node publishes the transform") and time.monotonic() < deadline:
+        other.header.stamp.nanosec += 1
+        tf.publish(TFMessage(transforms=[foreign, other]))
+        time.sleep(0.02)
+    assert node.lines(f"another node publishes the transform map -> {robot.base_link} too")
+    assert client.set_parameter("publish_tf", False).successful
+    client.node.destroy_publisher(odom)
+    diagnostics.wait_for(lambda s: "publishe" not in s.message.replace("no publisher", ""))
+
+
+def test_transforms_of_others_and_its_own_raise_no_alarm(activate: Callable, client, robot: RobotDescription) -> None:
+    tf = client.publisher(TFMessage, "/tf")
+    node = activate()
+    heard = client.listen(TFMessage, "/tf")
+    feed = Feed(client, robot)
+    foreign = TransformStamped()
+    foreign.header.frame_id, foreign.child_frame_id = "base_link", "arm"
+    tf.publish(TFMessage(transforms=[foreign]))
+    feed.send(walking(robot, 3.0))
+    wait_until(lambda: len(heard) > 1000, 20, "transforms")
+    time.sleep(2.0)
+    assert not node.lines("another node publishes")
+
+
+def test_a_wrong_set_up_is_refused_until_it_is_mended(activate: Callable, client, robot: RobotDescription) -> None:
+    diagnostics = Diagnostics(client)
+    odometry = client.listen(Odometry, "/odom")
+    node = activate()
+    feed = Feed(client, robot)
+    log = standing(robot, 0.8)
+    feed.send(replace(log, linear_acceleration=-log.linear_acceleration))
+    node.wait_for("gravity: it points down where +9.81 on z is expected at rest")
+    assert len(node.lines("no odometry until that is mended")) == 1
+    status = diagnostics.wait_for(lambda s: s.level == DiagnosticStatus.ERROR)
+    assert "the accelerometer's sign is reversed" in status.message
+    told = len(odometry)
+    assert told <= 251 - 29  # what came before half a second of standing had been seen
+    feed.send(standing(robot, 0.1, 100.8))
+    time.sleep(0.3)
+    assert len(odometry) == told
+    feed.send(standing(robot, 1.6, 100.9))
+    node.wait_for("start-up checks: what was wrong is mended")
+    diagnostics.wait_for(lambda s: s.level != DiagnosticStatus.ERROR)
+    wait_until(lambda: len(odometry) > told + 100, 20, "odometry")
+
+
+def test_the_same_set_up_is_only_warned_about_where_that_is_asked_for(
+    activate: Callable, client, robot: RobotDescription
+) -> None:
+    diagnostics = Diagnostics(client)
+    odometry = client.listen(Odometry, "/odom")
+    node = activate(startup_checks="warn")
+    feed = Feed(client, robot)
+    log = standing(robot, 1.6)
+    feed.send(replace(log, linear_acceleration=log.linear_acceleration / 9.81))
+    node.wait_for("it is in units of g; multiply by 9.81 in the driver")
+    wait_until(lambda: len(odometry) == len(log) - 29, 20, "all odometry")
+    assert not node.lines("no odometry until that is mended")
+    diagnostics.wait_for(lambda s: any(v.key == "setup" and "units of g" in v.value for v in s.values))
+
+
+def test_a_slow_imu_is_told(activate: Callable, client, robot: RobotDescription) -> None:
+    node = activate()
+    feed = Feed(client, robot)
+    log = walking(robot, 15.0)
+    feed.send(log.select(slice(None, None, 5)))
+    node.wait_for("rate: the IMU comes at 100 Hz, the model was trained at 500 Hz")
+
+
+def test_the_rate_of_the_output_changes_at_run_time(activate: Callable, client, robot: RobotDescription) -> None:
+    odometry = client.listen(Odometry, "/odom")
+    transforms = client.listen(TFMessage, "/tf")
+    activate(max_rate=100.0, two_d_mode=True)
+    feed = Feed(client, robot)
+    feed.send(walking(robot, 1.0))
+    wait_until(lambda: len(odometry) >= 94, 20, "odometry")
+    time.sleep(0.3)
+    assert len(odometry) == pytest.approx((500 - 29) / 5, abs=1)
+    assert len(transforms) == len(odometry)
+    assert all(message.pose.pose.position.z == 0.0 for message in odometry)
+    assert np.diff([stamp_to_ns(message.header.stamp) for message in odometry]).min() == 10_000_000
+    assert client.set_parameter("max_rate", 0.0).successful
+    assert client.set_parameter("two_d_mode", False).successful
+    assert client.set_parameter("pose_covariance_diagonal", [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).successful
+    refused = client.set_parameter("twist_covariance_diagonal", [1.0, 2.0])
+    assert not refused.successful
+    assert "has 2 numbers, expected 0 or 6" in refused.reason
+    before = len(odometry)
+    feed.send(walking(robot, 0.4, 101.0))
+    wait_until(lambda: len(odometry) >= before + 200, 20, "odometry")
+    np.testing.assert_array_equal(odometry[-1].pose.covariance[::7], [1, 2, 3, 4, 5, 6])
+
+
+def test_a_model_deleted_after_configure_is_no_matter_and_before_it_one_line(
+    start_node: Callable, client, model: Path, robot: RobotDescription, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy.pt"
+    copy.write_bytes(model.read_bytes())
+    odometry = client.listen(Odometry, "/odom")
+    node = start_node("estimator_node", model=copy, **QUICK)
+    assert client.change_state(Transition.TRANSITION_CONFIGURE)
+    copy.unlink()
+    assert client.change_state(Transition.TRANSITION_ACTIVATE)
+    Feed(client, robot).send(walking(robot, 0.2))
+    wait_until(lambda: len(odometry) > 60, 20, "odometry")
+    assert client.change_state(Transition.TRANSITION_DEACTIVATE)
+    assert client.change_state(Transition.TRANSITION_CLEANUP)
+    assert not client.change_state(Transition.TRANSITION_CONFIGURE)
+    assert client.state() == "unconfigured"
+    assert "copy.pt: no such model file" in node.lines("not configured: ")[0]
+    copy.write_bytes(model.read_bytes())
+    assert client.change_state(Transition.TRANSITION_CONFIGURE)
+    assert client.change_state(Transition.TRANSITION_ACTIVATE)
+    assert "Traceback" not in node.log()
