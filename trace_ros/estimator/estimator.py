@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,20 +12,26 @@ from numpy.typing import NDArray
 
 from trace_ros.errors import TraceError
 from trace_ros.estimator import observation as obs
-from trace_ros.estimator.checkpoint import LoadedModel, load_model
+from trace_ros.estimator.checkpoint import LoadedModel, ModelCard, load_model
 from trace_ros.estimator.differentiation import JointDifferentiator
-from trace_ros.estimator.observation import MAX_GAP_S
 from trace_ros.estimator.interface import Output
 from trace_ros.estimator.odometry import PoseIntegrator
 from trace_ros.estimator.stationary import StationaryDetector
 from trace_ros.geometry import GRAVITY, tilt_from_gravity
 from trace_ros.logs import Sample
 from trace_ros.robot import RobotDescription
+from trace_ros.streams.intervals import GapSettings, GridResampler, IntervalPlanner, between
 
 FloatArray = NDArray[np.float64]
 
 _STEADY_FORCE = 1.0
 """Change of the specific force (m/s^2) within a window at which it is worth no more than the guess of a level body."""
+
+_USUAL_MOTION_S = 0.25
+"""Time constant over which velocity and turn rate are averaged: what goes on in a gap is not one phase of the gait."""
+
+_OTHER_RATE = 0.2
+"""How far a stream's interval may be from the one that the network was trained with, as a part of it."""
 
 _NO_MOTION = ((0.0, 0.0, 0.0), (0.0, 0.0, 0.0), (0.0, 0.0, 0.0))
 
@@ -65,13 +72,23 @@ class TraceEstimator:
     The first 29 samples fill the window and give no estimate. The 30th gives the first one, at the initial pose: the
     one that was set, else position zero, heading zero, and roll and pitch from the specific force of the window, as far
     as that is steady (see `initial_tilt`).
+
+    Samples may come at any rate. Where some were lost, the time between is bridged by interpolated ones. At a rate that
+    the network does not know they are resampled to its own; of a faster stream, those between two steps then give no
+    estimate. After a pause longer than ``max_gap`` the window fills anew; meanwhile the body is taken to go on as
+    before, ever less so.
     """
 
     name = "trace"
     outputs: frozenset[Output] = frozenset({"velocity", "attention", "stationary"})
 
-    def __init__(self, model: LoadedModel, robot: RobotDescription) -> None:
+    def __init__(self, model: LoadedModel, robot: RobotDescription, gaps: GapSettings | None = None) -> None:
         """Use a loaded model on a robot.
+
+        Args:
+            model: as exported.
+            robot: that it was trained for.
+            gaps: what to do about pauses in the samples.
 
         Raises:
             TraceError: the model was trained for another robot.
@@ -87,9 +104,13 @@ class TraceEstimator:
         self._pose = PoseIntegrator(model.card.error_model)
         self._absent_torque = model.absent_torque
         self._differentiator = JointDifferentiator()
+        self._gaps = gaps or GapSettings()
+        self._planner = IntervalPlanner(_known_intervals(model.card), self._nominal_dt, self._gaps.max_gap)
+        self._grid = GridResampler(self._nominal_dt)
         # The network reads the observation through this tensor; both share one buffer, so a step copies nothing.
         self._observation = np.zeros(obs.OBSERVATION_SIZE, dtype=np.float32)
         self._observation_tensor = torch.from_numpy(self._observation)
+        self._initial_position, self._initial_heading = (0.0, 0.0, 0.0), 0.0
         self.reset()
 
     @property
@@ -98,13 +119,13 @@ class TraceEstimator:
         return str(self.model.path)
 
     @classmethod
-    def load(cls, model: Path, robot: RobotDescription) -> TraceEstimator:
-        """Load a TorchScript checkpoint for a robot.
+    def load(cls, model: Path, robot: RobotDescription, gaps: GapSettings | None = None) -> TraceEstimator:
+        """Load a TorchScript checkpoint for a robot; see `__init__`.
 
         Raises:
             TraceError: no such file, not a checkpoint of this package, or trained for another robot.
         """
-        return cls(load_model(model), robot)
+        return cls(load_model(model), robot, gaps)
 
     def reset(self) -> None:
         """Forget everything: window, network state, pose, covariance. A reset run equals a fresh one."""
@@ -113,6 +134,16 @@ class TraceEstimator:
         self._last_stamp_ns: int | None = None
         self._differentiator.reset()
         self._velocity = (0.0, 0.0, 0.0)
+        self._planner.reset()
+        self._grid.reset()
+        self._before: Sample | None = None
+        """The last sample; a copy."""
+        self._stepped_ns = 0
+        """Stamp of the network's last step."""
+        self._usual_velocity = (0.0, 0.0, 0.0)
+        self._usual_turn_rate = 0.0
+        self._coasting = False
+        self._gap_s = 0.0
         self._restart()
 
     def _restart(self) -> None:
@@ -121,12 +152,32 @@ class TraceEstimator:
         self._state: tuple[torch.Tensor, ...] | None = None
         self._unobserved_s = 0.0
 
-    def set_pose(self, position: FloatArray, orientation: FloatArray) -> None:
+    def set_initial_pose(self, position: FloatArray, heading: float) -> None:
+        """Where runs begin, this one (where it has not begun) and those after a `reset`.
+
+        Args:
+            position: (3,) m.
+            heading: rad. Roll and pitch are gravity's to say.
+
+        Raises:
+            TraceError: not finite, or wrong length.
+        """
+        values = [float(value) for value in (*position, heading)]
+        if len(values) != 4 or not all(map(math.isfinite, values)):
+            raise TraceError(f"initial pose: {values} is not a position and a heading")
+        x, y, z, self._initial_heading = values
+        self._initial_position = (x, y, z)
+
+    def set_pose(
+        self, position: FloatArray, orientation: FloatArray, position_sigma: float = 0.0, heading_sigma: float = 0.0
+    ) -> None:
         """Put the body elsewhere; the network's state is kept.
 
         Args:
             position: (3,) m.
             orientation: (4,) quaternion x, y, z, w.
+            position_sigma: m; how uncertain each axis of the position is, beyond the least that is assumed.
+            heading_sigma: rad; the same for the heading.
 
         Raises:
             TraceError: not finite, wrong length, or a zero quaternion.
@@ -137,7 +188,11 @@ class TraceEstimator:
             self._pose.set_pose((x, y, z), (qx, qy, qz, qw))
         except ValueError as error:
             raise TraceError(f"set_pose: {error}") from error
+        if not (math.isfinite(position_sigma) and math.isfinite(heading_sigma)):
+            raise TraceError("set_pose: its covariance is not finite")
+        self._pose.widen(position_sigma, heading_sigma)
         self._pose_is_set = True
+        self._coasting = False
 
     def step(self, sample: Sample) -> Estimate | None:
         """Take in one sample.
@@ -149,10 +204,43 @@ class TraceEstimator:
             ValueError: the stamp does not come after the previous one.
         """
         dt = self._elapsed(sample.stamp_ns)
-        if dt > MAX_GAP_S:
-            self._restart()
+        plan = self._planner.plan(dt)
+        sample = _copied(sample)
+        before, self._before = self._before, sample
+        if plan.kind != "resample":
+            self._grid.reset()
+        if before is None:
+            return self._advance(sample, dt)
+        if plan.kind == "gap":
+            self._begin_gap(dt)
+            return self._advance(sample, dt)
+        if plan.kind == "resample":
+            estimate = None
+            for made in self._grid.push(before, sample, self._planner.usual_s):
+                estimate = self._advance(made, (made.stamp_ns - self._stepped_ns) * 1e-9)
+            return None if estimate is None else self._carry_on(estimate, sample.stamp_ns)
+        dt = (sample.stamp_ns - self._stepped_ns) * 1e-9
+        for step in range(1, plan.steps):
+            self._advance(between(before, sample, step / plan.steps), dt / plan.steps)
+        return self._advance(sample, dt / plan.steps)
+
+    def _carry_on(self, estimate: Estimate, stamp_ns: int) -> Estimate:
+        """The estimate of the network's last step at the stamp of a sample that comes less than one step after it."""
+        ahead = (stamp_ns - estimate.stamp_ns) * 1e-9
+        vx, vy, vz = estimate.velocity.tolist()
+        wx, wy, wz = estimate.angular_velocity.tolist()
+        position, orientation = self._pose.ahead(
+            (vx * ahead, vy * ahead, vz * ahead), (wx * ahead, wy * ahead, wz * ahead)
+        )
+        return replace(estimate, stamp_ns=stamp_ns, position=np.array(position), orientation=np.array(orientation))
+
+    def _advance(self, sample: Sample, dt: float) -> Estimate | None:
+        """Take in a sample that comes ``dt`` (s) after the one before, at about the rate that the network knows."""
+        self._stepped_ns = sample.stamp_ns
         if self._state is None:
             self._unobserved_s += dt
+            if self._coasting:
+                self._coast(dt, sample.angular_velocity)
         joint_velocity = self._joint_velocity(sample, dt)
         # An interval unknown to training (samples were lost, or stamped in bursts) is not told to the network: its
         # motion, a rate times dt, is stretched to the true one instead.
@@ -182,6 +270,7 @@ class TraceEstimator:
             doubt = float(attended[0]) + float(attended[1])
             follow = self._pose.stay if starting else self._pose.advance
             follow(displacement, rotation, dt, doubt)
+        self._remember_motion(rotation[2] / dt, dt)
         return Estimate(
             sample.stamp_ns,
             np.array(self._pose.position),
@@ -204,6 +293,49 @@ class TraceEstimator:
         dt = (stamp_ns - self._last_stamp_ns) * 1e-9
         self._last_stamp_ns = stamp_ns
         return dt
+
+    def _remember_motion(self, turn_rate: float, dt: float) -> None:
+        weight = dt / (_USUAL_MOTION_S + dt)
+        (ux, uy, uz), (vx, vy, vz) = self._usual_velocity, self._velocity
+        self._usual_velocity = (ux + weight * (vx - ux), uy + weight * (vy - uy), uz + weight * (vz - uz))
+        self._usual_turn_rate += weight * (turn_rate - self._usual_turn_rate)
+
+    def _begin_gap(self, dt: float) -> None:
+        """Nothing came for ``dt`` (s): the window starts anew, and the body has gone on meanwhile."""
+        self._coasting = self._coasting or self._state is not None
+        if self._state is not None:
+            self._gap_s = 0.0
+        unobserved = 0.0 if self._state is not None else self._unobserved_s
+        self._restart()
+        self._unobserved_s = unobserved
+        # The interval of the first sample after the gap counts in `_advance`; here the heading's part of it.
+        self._gap_s += dt
+
+    def _coast(self, dt: float, gyro: FloatArray) -> None:
+        """Go on as before, ever less so; what the gyro tells is taken instead of the turn rate."""
+        gaps = self._gaps
+        faded = math.exp(-dt / gaps.coast_time)
+        effective = gaps.coast_time * (1.0 - faded)
+        vx, vy, vz = self._usual_velocity
+        if dt > gaps.max_gap:
+            rotation = (0.0, 0.0, self._usual_turn_rate * effective)
+        else:
+            x, y, z = gyro.tolist()
+            rotation = (x * dt, y * dt, z * dt)
+        self._pose.shift((vx * effective, vy * effective, vz * effective), rotation)
+        self._usual_velocity = (vx * faded, vy * faded, vz * faded)
+        self._usual_turn_rate *= faded
+        self._velocity = (self._velocity[0] * faded, self._velocity[1] * faded, self._velocity[2] * faded)
+
+    def _end_gap(self, window: NDArray[np.float32]) -> None:
+        """The window is full again: say how far the body may be from where it was taken to be."""
+        gaps = self._gaps
+        if self._gap_s > gaps.level_after:
+            self._pose.level(*initial_tilt(window[:, obs.ACCEL].astype(np.float64)).tolist())
+        position = _unseen(self._unobserved_s, gaps.unseen_acceleration, gaps.unseen_speed)
+        heading = _unseen(self._gap_s, gaps.unseen_turn_acceleration, gaps.unseen_turn_rate)
+        self._pose.widen(position, min(heading, math.pi))
+        self._coasting = False
 
     def _joint_velocity(self, sample: Sample, dt: float) -> FloatArray:
         """The reported joint velocity, else positions differentiated and low-passed. (12,) rad/s."""
@@ -230,12 +362,10 @@ class TraceEstimator:
         window = self._window.view().copy()
         if not self._pose_is_set:
             roll, pitch = initial_tilt(window[:, obs.ACCEL].astype(np.float64)).tolist()
-            self._pose.set_pose((0.0, 0.0, 0.0), _level(roll, pitch))
+            self._pose.set_pose(self._initial_position, _upright(roll, pitch, self._initial_heading))
             self._pose_is_set = True
-        else:
-            # Nothing was seen since the last estimate: at the last speed, this is how far the body may have gone.
-            speed = float(np.linalg.norm(self._velocity))
-            self._pose.widen(speed * self._unobserved_s)
+        elif self._coasting:
+            self._end_gap(window)
         # Gravity just told the attitude, or a pose was set while the window filled.
         window[:, obs.ROLL_PITCH] = self._pose.roll_pitch
         self._observation[obs.ROLL_PITCH] = self._pose.roll_pitch
@@ -258,8 +388,39 @@ def initial_tilt(specific_force: FloatArray) -> FloatArray:
     return np.asarray(trust * tilt_from_gravity(mean))
 
 
-def _level(roll: float, pitch: float) -> tuple[float, float, float, float]:
-    """Quaternion x, y, z, w of roll and pitch with heading zero."""
+def _upright(roll: float, pitch: float, heading: float) -> tuple[float, float, float, float]:
+    """Quaternion x, y, z, w of roll, pitch and heading (rad, fixed axes)."""
     cr, sr = np.cos(roll / 2), np.sin(roll / 2)
     cp, sp = np.cos(pitch / 2), np.sin(pitch / 2)
-    return float(sr * cp), float(cr * sp), float(-sr * sp), float(cr * cp)
+    level = float(sr * cp), float(cr * sp), float(-sr * sp), float(cr * cp)
+    if heading == 0.0:
+        return level
+    x, y, z, w = level
+    c, s = math.cos(heading / 2), math.sin(heading / 2)
+    return c * x - s * y, c * y + s * x, c * z + s * w, c * w - s * z
+
+
+def _known_intervals(card: ModelCard) -> tuple[float, float]:
+    """The shortest and longest interval (s) of a stream that the network can follow sample by sample."""
+    if card.interval_s is not None:
+        return card.interval_s
+    return (1.0 - _OTHER_RATE) / card.rate_hz, (1.0 + _OTHER_RATE) / card.rate_hz
+
+
+def _copied(sample: Sample) -> Sample:
+    """A sample of arrays of its own: the caller may change those that it gave."""
+    velocity, torque = sample.joint_velocity, sample.joint_torque
+    return Sample(
+        sample.stamp_ns,
+        np.array(sample.angular_velocity),
+        np.array(sample.linear_acceleration),
+        np.array(sample.joint_position),
+        None if velocity is None else np.array(velocity),
+        None if torque is None else np.array(torque),
+    )
+
+
+def _unseen(seconds: float, change: float, most: float) -> float:
+    """How far a motion may lead whose rate changes by ``change`` a second and ``most`` in all, unseen."""
+    until = min(seconds, most / change) if change > 0 else 0.0
+    return change * until * until / 2 + change * until * (seconds - until)

@@ -111,6 +111,36 @@ class PoseIntegrator:
         """Stand still: the pose and its covariance stay, the twist is zero but for what a robot that stands sways."""
         self._twist.hold()
 
+    def shift(self, displacement: tuple[float, float, float], rotation: tuple[float, float, float]) -> None:
+        """Move the pose by a motion that was not seen (arguments as of `advance`); `widen` says how sure it is."""
+        x, y, z = self._rotate(*displacement)
+        self._x += x
+        self._y += y
+        self._z += z
+        self._turn(*rotation)
+
+    def ahead(
+        self, displacement: tuple[float, float, float], rotation: tuple[float, float, float]
+    ) -> tuple[tuple[float, float, float], tuple[float, float, float, float]]:
+        """Position and orientation after a motion (arguments as of `advance`), which is not made."""
+        kept = self._x, self._y, self._z, self._qx, self._qy, self._qz, self._qw
+        self.shift(displacement, rotation)
+        reached = self.position, self.orientation
+        self._x, self._y, self._z, self._qx, self._qy, self._qz, self._qw = kept
+        return reached
+
+    def level(self, roll: float, pitch: float) -> None:
+        """Set roll and pitch (rad, fixed axes X and Y), where gravity tells them; the heading stays."""
+        cosine, sine = self._heading()
+        half = math.atan2(sine, cosine) / 2
+        cy, sy = math.cos(half), math.sin(half)
+        cr, sr = math.cos(roll / 2), math.sin(roll / 2)
+        cp, sp = math.cos(pitch / 2), math.sin(pitch / 2)
+        self._qx = sr * cp * cy - cr * sp * sy
+        self._qy = cr * sp * cy + sr * cp * sy
+        self._qz = cr * cp * sy - sr * sp * cy
+        self._qw = cr * cp * cy + sr * sp * sy
+
     def widen(self, position_sigma: float, yaw_sigma: float = 0.0) -> None:
         """Add to the uncertainty of the position (m, each axis) and the heading (rad): for motion that was not seen."""
         self._covariance.widen(position_sigma * position_sigma, yaw_sigma * yaw_sigma)

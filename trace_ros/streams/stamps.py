@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from trace_ros.streams.intervals import usual_interval
 from trace_ros.streams.kinds import Tally
 
 T = TypeVar("T")
@@ -123,14 +124,8 @@ class StampOrder(Generic[T]):
         self._intervals.clear()
 
     def usual_ns(self) -> int:
-        """The usual interval between messages, from the last 16; 0 while fewer were seen.
-
-        The median, which lost messages do not move; the mean where stamps come in bursts.
-        """
-        if len(self._intervals) < _USUAL:
-            return 0
-        median, mean = sorted(self._intervals)[_USUAL // 2], sum(self._intervals) // _USUAL
-        return median if 2 * median >= mean else mean
+        """The usual interval between messages, from the last 16; 0 while fewer were seen."""
+        return round(usual_interval(self._intervals)) if len(self._intervals) == _USUAL else 0
 
     def admit(self, stamp_ns: int, message: T) -> list[tuple[int, T]]:
         """Take in one message; returns those that count now, in order."""
