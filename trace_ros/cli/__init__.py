@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import typer
 
-from trace_ros.cli import attention, bag, evaluate, export, report, robot, rollouts, simulate, train
+from trace_ros.cli import attention, bag, calibrate, evaluate, export, report, robot, rollouts, simulate, train
 from trace_ros.cli.common import errors
 from trace_ros.errors import TraceError
 
@@ -27,6 +27,7 @@ app.command("rollouts", short_help="Simulate training data once, for several tra
 app.command("train", short_help="Train the estimator on simulated walks.")(train.train)
 app.command("export", short_help="Make a training checkpoint a model for the robot.")(export.export)
 app.command("evaluate", short_help="Run the estimator over logs; print its errors.")(evaluate.evaluate)
+app.command("calibrate", short_help="Fit the covariance, and compare it with errors.")(calibrate.calibrate)
 app.command("report", short_help="The same, as one HTML page and pictures.")(report.report)
 app.command("attention", short_help="Compare attention on the feet with their contacts.")(attention.attention)
 app.add_typer(bag.app, name="bag", short_help="Look into bags, rescue and convert them.")

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from trace_ros.baselines.registry import TRACE, check_estimator, default_model, label
 from trace_ros.cli.common import console, progress_bar, say
+from trace_ros.cli.options import comma_parts, seed_numbers
 from trace_ros.errors import TraceError
 from trace_ros.evaluation.courses import Row, course_runs, evaluate_courses, mean_rows
 from trace_ros.evaluation.metrics import MetricSettings
@@ -45,8 +46,8 @@ def evaluate_on_courses(
     check_estimator(estimator)
     paths = list(models) or [default_model(estimator, description)]
     labels = [label(estimator, path) for path in paths]
-    names = None if only is None else _parts("--only", only)
-    numbers = None if seeds is None else _numbers(seeds)
+    names = None if only is None else comma_parts("--only", only)
+    numbers = None if seeds is None else seed_numbers("--seeds", seeds)
     runs = course_runs(courses, description, names, numbers, cache)
     missing = sum(not run.log.is_file() for run in runs)
     say(
@@ -96,20 +97,6 @@ def evaluate_on_courses(
         "rows": rows,
         "means": means,
     }
-
-
-def _parts(option: str, text: str) -> list[str]:
-    parts = [part.strip() for part in text.split(",")]
-    if not all(parts) or len(set(parts)) < len(parts):
-        raise TraceError(f"{option} {text!r}: give names with commas between them, each once")
-    return parts
-
-
-def _numbers(text: str) -> list[int]:
-    parts = _parts("--seeds", text)
-    if not all(part.isdecimal() for part in parts):
-        raise TraceError(f"--seeds {text!r}: give whole numbers with commas between them, such as 101,102")
-    return [int(part) for part in parts]
 
 
 def _relative(settings: MetricSettings) -> str:

@@ -49,3 +49,27 @@ def chosen_topics(imu: str | None, joint_states: str | None, reference: str | No
     """Topics with only those set that were given, so that the others may be found by type."""
     given = {"imu": imu, "joint_states": joint_states, "reference": reference}
     return Topics(**{name: value for name, value in given.items() if value})
+
+
+def comma_parts(option: str, text: str) -> list[str]:
+    """Names with commas between them.
+
+    Raises:
+        TraceError: an empty one, or one that is there twice.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if not all(parts) or len(set(parts)) < len(parts):
+        raise TraceError(f"{option} {text!r}: give names with commas between them, each once")
+    return parts
+
+
+def seed_numbers(option: str, text: str) -> list[int]:
+    """Whole numbers with commas between them.
+
+    Raises:
+        TraceError: something else, or one that is there twice.
+    """
+    parts = comma_parts(option, text)
+    if not all(part.isdecimal() for part in parts):
+        raise TraceError(f"{option} {text!r}: give whole numbers with commas between them, such as 101,102")
+    return [int(part) for part in parts]

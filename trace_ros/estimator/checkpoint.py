@@ -172,11 +172,15 @@ def export_model(network: TraceNetwork, card: ModelCard, path: Path) -> Path:
         script = torch.jit.script(StreamingTrace(network).eval())
     weights = io.BytesIO()
     torch.save({name: value.detach().clone() for name, value in network.state_dict().items()}, weights)
+    return _write(script, card, weights.getvalue(), path)
+
+
+def _write(script: torch.jit.ScriptModule, card: ModelCard, weights: bytes, path: Path) -> Path:
     card_path = path.with_suffix(".yaml")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_suffix(".partial")
-        extra = {_CARD: card.model_dump_json().encode(), _WEIGHTS: weights.getvalue()}
+        extra = {_CARD: card.model_dump_json().encode(), _WEIGHTS: weights}
         with _torchscript():
             torch.jit.save(script, str(temporary), _extra_files=extra)
         temporary.replace(path)
@@ -185,6 +189,22 @@ def export_model(network: TraceNetwork, card: ModelCard, path: Path) -> Path:
     except (OSError, RuntimeError) as error:
         raise TraceError(f"{path}: cannot be written ({error})") from error
     return card_path
+
+
+def write_card(path: Path, card: ModelCard) -> Path:
+    """Give an exported model another card, in it and beside it; the network stays as it is.
+
+    Returns:
+        Path of the card.
+
+    Raises:
+        TraceError: not a model of this package, or a file cannot be written.
+    """
+    load_model(path)
+    extra: dict[str, Any] = {_WEIGHTS: ""}
+    with _torchscript():
+        script = torch.jit.load(str(path), map_location="cpu", _extra_files=extra)
+    return _write(script, card, extra[_WEIGHTS], path)
 
 
 def load_model(path: Path) -> LoadedModel:

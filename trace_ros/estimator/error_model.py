@@ -1,10 +1,10 @@
 """How uncertain the pose and the twist are: a small model of the estimator's errors, fitted by ``trace calibrate``.
 
-The error of the body velocity has, for each axis, a standard deviation that follows what the robot does (its speed, its
-rate of rotation, how little the network relies on the legs). A share of it changes slowly, as that of a scale or of
-feet that creep; the rest is forgotten within a second. Both add up to an error of the position. The heading walks at
-random, with a slow error of its rate; roll and pitch, which gravity shows, have an error that stays bounded, but lifts
-or sinks whatever walks along them.
+The error of the body velocity has, for each axis, a standard deviation that follows what the robot does: its speed, its
+rate of rotation, how much less than usual the network relies on the legs. A share of it changes slowly, as that of a
+scale or of feet that creep; the rest is forgotten within a second. Both add up to an error of the position. The heading
+walks at random, with a slow error of its rate; roll and pitch, which gravity shows, have an error that stays bounded,
+but lifts or sinks whatever walks along them.
 
 Every source is independent of the others and propagated exactly, so the covariance is positive definite by
 construction. It falls into two independent blocks, (x, y, heading) and (z, roll, pitch): what couples them is of second
@@ -37,14 +37,18 @@ class LinearVelocityError(BaseModel):
         base: m/s, always.
         per_speed: m/s for each m/s of speed.
         per_rate: m/s for each rad/s of rotation.
-        per_doubt: m/s for the share of attention, 0 to 1, that is on no leg.
+        per_doubt: m/s for all of the attention being on no leg more than usual.
+        usual_doubt: share of attention, 0 to 1, that is on no leg in an ordinary gait; less than that does not count.
+        doubt_time: s; over which that share is smoothed.
     """
 
     model_config = _STRICT
-    base: PositiveTriple = (0.005, 0.005, 0.005)
+    base: PositiveTriple = (0.008, 0.008, 0.008)
     per_speed: NonNegativeTriple = (0.01, 0.01, 0.02)
     per_rate: NonNegativeTriple = (0.012, 0.012, 0.014)
-    per_doubt: NonNegativeTriple = (0.02, 0.02, 0.015)
+    per_doubt: NonNegativeTriple = (0.25, 0.25, 0.2)
+    usual_doubt: Annotated[float, Field(ge=0, le=1)] = 0.5
+    doubt_time: Positive = 0.3
 
 
 class AngularVelocityError(BaseModel):
@@ -57,7 +61,7 @@ class AngularVelocityError(BaseModel):
 
     model_config = _STRICT
     base: PositiveTriple = (0.014, 0.014, 0.012)
-    per_acceleration: NonNegativeTriple = (0.0015, 0.0014, 0.001)
+    per_acceleration: NonNegativeTriple = (0.00075, 0.00065, 0.0005)
 
 
 class ErrorModel(BaseModel):
@@ -153,7 +157,7 @@ class PoseCovariance:
         sine: Any,
         displacement: tuple[Any, Any, Any],
         sigma: tuple[Any, Any, Any],
-        dt: float,
+        dt: Any,
     ) -> None:
         """Follow one increment.
 
@@ -172,7 +176,7 @@ class PoseCovariance:
         self._max_y = self._maximum(self._max_y, self.yy)
         self._max_z = self._maximum(self._max_z, self.zz)
 
-    def _spread_heading(self, dx: Any, dy: Any, dt: float) -> None:
+    def _spread_heading(self, dx: Any, dy: Any, dt: Any) -> None:
         """A heading error turns the displacement: by ``h`` for each radian."""
         hx, hy, yaw = -dy, dx, self.yaw_yaw
         x_yaw, y_yaw = self._x_yaw, self._y_yaw
@@ -184,11 +188,11 @@ class PoseCovariance:
         self._x_yaw = x_yaw + hx * yaw + turn * x_rate
         self._y_yaw = y_yaw + hy * yaw + turn * y_rate
         self.yaw_yaw = yaw + turn * (2 * cross + turn) + self._yaw_density * dt
-        keep = math.exp(-dt / self._yaw_rate_time)
+        keep = _kept(dt, self._yaw_rate_time)
         self._x_rate, self._y_rate = keep * x_rate, keep * y_rate
         self._yaw_rate_cross = keep * (cross + turn)
 
-    def _spread_forward_left(self, cosine: Any, sine: Any, sigma_f: Any, sigma_l: Any, dt: float) -> None:
+    def _spread_forward_left(self, cosine: Any, sine: Any, sigma_f: Any, sigma_l: Any, dt: Any) -> None:
         f, g = self._share_f * sigma_f * dt, self._share_l * sigma_l * dt
         fx, fy, gx, gy = f * cosine, f * sine, -g * sine, g * cosine
         xf, yf, xl, yl = self._x_forward, self._y_forward, self._x_left, self._y_left
@@ -197,11 +201,11 @@ class PoseCovariance:
         self.xx += (2 * xf + fx) * fx + (2 * xl + gx) * gx + fast_f * cc + fast_l * ss
         self.yy += (2 * yf + fy) * fy + (2 * yl + gy) * gy + fast_f * ss + fast_l * cc
         self._xy += xf * fy + yf * fx + fx * fy + xl * gy + yl * gx + gx * gy + (fast_f - fast_l) * cs
-        keep = math.exp(-dt / self._slow_time)
+        keep = _kept(dt, self._slow_time)
         self._x_forward, self._y_forward = keep * (xf + fx), keep * (yf + fy)
         self._x_left, self._y_left = keep * (xl + gx), keep * (yl + gy)
 
-    def _spread_up(self, forward: Any, left: Any, sigma_u: Any, dt: float) -> None:
+    def _spread_up(self, forward: Any, left: Any, sigma_u: Any, dt: Any) -> None:
         """A tilt error lifts what moves along it: roll the motion to the left, pitch (nose down) sinks that ahead."""
         u, roll, pitch = self._share_u * sigma_u * dt, self._tilt * left, -self._tilt * forward
         up, z_roll, z_pitch = self._z_up, self._z_roll, self._z_pitch
@@ -211,8 +215,8 @@ class PoseCovariance:
             + (2 * z_pitch + pitch) * pitch
             + self._fast_u * sigma_u * sigma_u * dt
         )
-        self._z_up = math.exp(-dt / self._slow_time) * (up + u)
-        keep = math.exp(-dt / self._tilt_time)
+        self._z_up = _kept(dt, self._slow_time) * (up + u)
+        keep = _kept(dt, self._tilt_time)
         self._z_roll, self._z_pitch = keep * (z_roll + roll), keep * (z_pitch + pitch)
 
     def variances(self) -> tuple[Any, Any, Any, Any, Any, Any]:
@@ -242,6 +246,11 @@ class PoseCovariance:
         )
 
 
+def _kept(dt: Any, time: float) -> Any:
+    """Share of a slow error that is left after ``dt``: the exponential's first terms, for floats and arrays alike."""
+    return time / (time + dt)
+
+
 class TwistDeviation:
     """Standard deviations of the twist's error, sample by sample."""
 
@@ -249,6 +258,7 @@ class TwistDeviation:
         self._standing = (*model.standing_linear_velocity, *model.standing_angular_velocity)
         linear, angular = model.linear_velocity, model.angular_velocity
         terms = (linear.base, linear.per_speed, linear.per_rate, linear.per_doubt)
+        self._usual_doubt, self._doubt_time = linear.usual_doubt, linear.doubt_time
         self._linear = tuple(tuple(value * value for value in axis) for axis in zip(*terms, strict=True))
         self._angular = tuple(
             (base * base, per * per) for base, per in zip(angular.base, angular.per_acceleration, strict=True)
@@ -258,6 +268,7 @@ class TwistDeviation:
     def reset(self) -> None:
         """Forget the past: as of a robot that stands."""
         self._rate = (0.0, 0.0, 0.0)
+        self._doubt: float | None = None
         self.linear = self._standing[:3]
         """m/s; forward, left, up."""
         self.angular = self._standing[3:]
@@ -273,11 +284,11 @@ class TwistDeviation:
         rx, ry, rz = rotation
         inverse = 1.0 / dt
         square = inverse * inverse
-        speed, rate, doubt = (
-            square * (dx * dx + dy * dy + dz * dz),
-            square * (rx * rx + ry * ry + rz * rz),
-            doubt * doubt,
-        )
+        speed, rate = square * (dx * dx + dy * dy + dz * dz), square * (rx * rx + ry * ry + rz * rz)
+        before = doubt if self._doubt is None else self._doubt
+        self._doubt = before + (doubt - before) * dt / (dt + self._doubt_time)
+        excess = max(0.0, self._doubt - self._usual_doubt)
+        doubt = excess * excess
         (a, b, c, d), (e, f, g, h), (i, j, k, m) = self._linear
         root = math.sqrt
         self.linear = (

@@ -1,0 +1,150 @@
+"""``trace calibrate``: fit the covariance's error model, and show on other walks that it is true."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from trace_ros.cli.common import check_output, console, progress_bar, say, write_json
+from trace_ros.cli.options import JsonOption, ModelOption, RobotOption, seed_numbers
+from trace_ros.errors import TraceError
+from trace_ros.resources import models_directory
+from trace_ros.robot import RobotDescription
+
+if TYPE_CHECKING:
+    from trace_ros.evaluation.calibration import Judgement
+    from trace_ros.evaluation.courses import CourseRun
+
+TOLERANCE = 0.05
+"""How far from nominal a coverage may be without being marked."""
+
+
+def calibrate(
+    robot: RobotOption = "go2",
+    model: ModelOption = None,
+    courses: Annotated[
+        str, typer.Option(help="Set of simulated courses (config/benchmark), its YAML file, or a folder of such logs.")
+    ] = "validation",
+    seeds: Annotated[str, typer.Option(help="Of the walks that are fitted.")] = "201,202,203,204,205,206",
+    held_out: Annotated[
+        str | None, typer.Option(help="Of the walks that judge the fit [the set's own; of a folder, all others].")
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Judge the model's own error model; fit nothing.")] = False,
+    cache: Annotated[Path | None, typer.Option(help="Where simulated logs are kept [out/courses].")] = None,
+    jobs: Annotated[int, typer.Option(help="Processes.", min=1, max=256)] = 2,
+    write: Annotated[bool, typer.Option("--write", help="Put the fit into the model and its card.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Write the picture of the reliability here (PNG).")] = None,
+    json_file: JsonOption = None,
+) -> None:
+    """Fit the pose and twist covariance to a model's errors on simulated walks, and judge it on others."""
+    if keep and write:
+        raise TraceError("--keep fits nothing, so there is nothing to --write")
+    check_output(plot)
+    check_output(json_file)
+    fitted = seed_numbers("--seeds", seeds)
+    judged = None if held_out is None else seed_numbers("--held-out", held_out)
+    description = RobotDescription.load(robot)
+    # Imported here, so that --help and the other commands need not wait for torch and the plotting libraries.
+    from trace_ros.estimator.checkpoint import load_model, write_card
+    from trace_ros.evaluation.calibration import CalibrationSettings, Walker, judge
+    from trace_ros.evaluation.calibration_plot import plot_calibration
+    from trace_ros.evaluation.courses import DEFAULT_CACHE
+    from trace_ros.evaluation.error_fit import fit_error_model
+    from trace_ros.evaluation.processes import spread
+
+    settings = CalibrationSettings()
+    path = model or models_directory() / description.name / "trace.pt"
+    loaded = load_model(path)
+    loaded.check_robot(description)
+    for_fit, for_judging = _runs(courses, description, fitted, judged, cache or DEFAULT_CACHE)
+    if keep:
+        for_fit = []
+    runs = [*for_fit, *for_judging]
+    missing = sum(not run.log.is_file() for run in runs)
+    say(f"{len(for_fit)} walks to fit, {len(for_judging)} to judge, {missing} to be simulated; processes: {jobs}")
+    walker = Walker(path, description, settings, frozenset(fitted))
+    try:
+        with progress_bar() as progress:
+            task = progress.add_task("walks", total=len(runs))
+            walks = spread(walker, runs, jobs, lambda done: progress.update(task, completed=done))
+        say("fitting" if for_fit else "judging")
+        fit = fit_error_model(walks[: len(for_fit)], settings) if for_fit else loaded.card.error_model
+        judgement = judge(fit, walks[len(for_fit) :], settings)
+    except KeyboardInterrupt:
+        say("stopped before the end; the logs that are simulated stay, nothing else was written")
+        raise typer.Exit(130) from None
+    result: dict[str, Any] = {
+        "command": shlex.join(["trace", *sys.argv[1:]]),
+        "courses": courses if not Path(courses).is_dir() else Path(courses).name,
+        "seeds_fitted": [] if keep else fitted,
+        "seeds_held_out": sorted({run.seed for run in for_judging}),
+        "walks_fitted": len(for_fit),
+        "walks_held_out": len(for_judging),
+        "coverage": judgement.rows(),
+        "joint_position": judgement.joint(),
+        "growth": [
+            {"horizon_s": horizon, "measured": values[0].tolist(), "predicted": values[1].tolist()}
+            for horizon, values in judgement.growth.items()
+        ],
+    }
+    title = f"{path} on {description.name}, {len(for_judging)} held-out walks"
+    _show(judgement, title)
+    if write:
+        card = loaded.card
+        kept = {name: value for name, value in result.items() if name not in ("command", "growth")}
+        card = card.model_copy(update={"error_model": fit, "figures": card.figures | {"calibration": kept}})
+        console.print(f"wrote {path} and {write_card(path, card)}", highlight=False, soft_wrap=True)
+    if plot is not None:
+        plot_calibration(plot, judgement, title)
+        console.print(f"wrote {plot}", highlight=False, soft_wrap=True)
+    if json_file is not None:
+        more = {"robot": description.name, "model": str(path), "error_model": fit.model_dump(mode="json")}
+        write_json(json_file, result | more | {"settings": settings.model_dump(mode="json")})
+        console.print(f"wrote {json_file}", highlight=False, soft_wrap=True)
+
+
+def _runs(
+    courses: str, robot: RobotDescription, fitted: list[int], judged: list[int] | None, cache: Path
+) -> tuple[list[CourseRun], list[CourseRun]]:
+    from trace_ros.evaluation.courses import course_runs
+
+    for_fit = course_runs(courses, robot, None, fitted, cache)
+    for_judging = course_runs(courses, robot, None, judged, cache)
+    if judged is None and Path(courses).is_dir():
+        for_judging = [run for run in for_judging if run.seed not in fitted]
+        if not for_judging:
+            raise TraceError(f"{courses}: holds no walks but those that are fitted; give other --seeds")
+    if both := sorted({run.seed for run in for_judging} & set(fitted)):
+        raise TraceError(f"seed {both[0]} is both fitted and judged: --seeds and --held-out must differ")
+    return for_fit, for_judging
+
+
+def _show(judgement: Judgement, title: str) -> None:
+    from trace_ros.evaluation.calibration import SIGMAS, nominal
+
+    table = Table(title=f"{title}\nerrors within 1, 2 and 3 sigma, %; points off nominal beside")
+    table.add_column("error of")
+    table.add_column("axis")
+    for sigma in SIGMAS:
+        table.add_column(f"{sigma} sigma ({100 * nominal(sigma):.1f})", justify="right")
+    worst = 0.0
+    for row in judgement.rows():
+        cells = []
+        for sigma, share in zip(SIGMAS, row["coverage"], strict=True):
+            off = share - nominal(sigma)
+            worst = max(worst, abs(off))
+            cells.append(f"{100 * share:.1f} {100 * off:+5.1f}{'!' if abs(off) > TOLERANCE else ' '}")
+        last = row["axis"] == "all"
+        table.add_row(row["of"], row["axis"], *cells, style="bold" if last else None, end_section=last)
+    joint = [
+        f"{100 * share:.1f} {100 * (share - nominal(sigma)):+5.1f} "
+        for sigma, share in zip(SIGMAS, judgement.joint(), strict=True)
+    ]
+    table.add_row("position ellipsoid", "xyz", *joint)
+    console.print(table)
+    console.print(f"farthest from nominal: {100 * worst:.1f} points")
