@@ -28,6 +28,7 @@ CONTROL_RATE_HZ = 100
 """Rate at which the policy acts (Hz)."""
 
 BACKENDS = {
+    "bullet": ("trace_ros.sim.bullet_backend", "BulletBackend", "pybullet"),
     "mujoco": ("trace_ros.sim.mujoco_backend", "MujocoBackend", "mujoco"),
     "raisim": ("trace_ros.sim.raisim_backend", "RaisimBackend", "raisimpy"),
 }
@@ -46,6 +47,7 @@ class PhysicsConfig(BaseModel):
         friction_cone: "pyramidal", or "elliptic" (exact; a third slower, and feet are less stable where facets meet).
         noslip_iterations: of the pass that removes what creep is left; costs time.
         friction_impedance: ratio of frictional to normal impedance; above 1 feet creep less under load.
+        solver_iterations: of Bullet's contact solver.
     """
 
     model_config = STRICT
@@ -56,6 +58,7 @@ class PhysicsConfig(BaseModel):
     friction_cone: Annotated[str, Field(pattern="^(elliptic|pyramidal)$")] = "pyramidal"
     noslip_iterations: Annotated[int, Field(ge=0)] = 0
     friction_impedance: Annotated[float, Field(gt=0)] = 100.0
+    solver_iterations: Annotated[int, Field(ge=1)] = 50
 
     @model_validator(mode="after")
     def _rates_divide(self) -> PhysicsConfig:
