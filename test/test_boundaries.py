@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ROS = (
     *("rclpy", "tf2_ros", "tf2_msgs", "sensor_msgs", "nav_msgs", "geometry_msgs", "std_msgs", "std_srvs", "launch"),
     *("launch_ros", "diagnostic_msgs", "lifecycle_msgs", "rosgraph_msgs", "builtin_interfaces", "rcl_interfaces"),
+    "visualization_msgs",
 )
 SIMULATORS = ("mujoco", "pybullet", "raisimpy")
 

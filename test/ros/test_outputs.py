@@ -82,7 +82,7 @@ def make(robot) -> Iterator[Callable[..., tuple[LifecycleNode, Outputs, list[str
         parameters = Parameters(node, PARAMETERS)
         parameters.check()
         lines: list[str] = []
-        outputs = Outputs(node, parameters, robot.base_link, lines.append)
+        outputs = Outputs(node, parameters, robot, lines.append)
         outputs.start()
         for channel in outputs.channels[:2]:
             channel.publisher.on_activate(None)
@@ -119,10 +119,10 @@ def test_a_publisher_that_fails_is_told_once_and_made_anew(make: Callable, monke
         raise RuntimeError("the middleware\nis gone")
 
     monkeypatch.setattr(broken, "publish", fail)
-    assert outputs.publish(estimate(STEP_NS))
+    assert outputs.publish(estimate(STEP_NS), np.zeros(12))
     assert outputs.published == 0
     assert outputs.faults == {"odom": "the middleware is gone"}
-    assert outputs.publish(estimate(2 * STEP_NS))
+    assert outputs.publish(estimate(2 * STEP_NS), np.zeros(12))
     assert odometry.publisher is not broken
     assert outputs.published == 1
     assert outputs.faults == {}

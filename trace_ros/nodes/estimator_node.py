@@ -19,7 +19,8 @@ from trace_ros.checks.startup import StartupCheck
 from trace_ros.errors import TraceError
 from trace_ros.estimator.estimator import Estimate, TraceEstimator
 from trace_ros.logs import JOINTS, Sample
-from trace_ros.nodes.conversions import pose_arrays
+from trace_ros.nodes import markers
+from trace_ros.nodes.conversions import pose_arrays, pose_deviations
 from trace_ros.nodes.estimator_parameters import PARAMETERS
 from trace_ros.nodes.inputs import Inputs
 from trace_ros.nodes.managed import ManagedNode, told
@@ -30,6 +31,7 @@ from trace_ros.nodes.spin import run
 from trace_ros.resources import models_directory
 from trace_ros.robot import RobotDescription
 from trace_ros.streams import Event, TimeJump
+from trace_ros.streams.intervals import GapSettings
 
 _WARM_UP_SAMPLES = 100
 """TorchScript compiles and specialises during its first calls, which take a hundred times as long as the later ones."""
@@ -75,11 +77,9 @@ class EstimatorNode(ManagedNode):
         assert self._outputs is not None
         assert self._monitor is not None
         assert self._inputs is not None
-        self._estimator.reset()
-        self._inputs.reset()
         self._outputs.start()
         self._monitor.start()
-        self._start_checks()
+        self._start_anew()
         result = super().on_activate(state)
         self._subscribe()
         self.get_logger().info(f"active: waiting for {self._inputs.imu_topic} and {self._inputs.joints_topic}")
@@ -118,20 +118,22 @@ class EstimatorNode(ManagedNode):
         parameters = self._params
         if not parameters.text("odom_frame"):
             raise TraceError("parameter 'odom_frame' is empty, expected the name of a frame")
+        if parameters.text("odom_frame") == parameters.text("base_link_frame"):
+            raise TraceError("parameters 'odom_frame' and 'base_link_frame' are the same, expected two frames")
         torch.set_num_threads(parameters.integer("torch_threads"))
         robot = RobotDescription.load(parameters.text("robot"))
         model = parameters.text("model")
         path = Path(model).expanduser() if model else models_directory() / robot.name / "trace.pt"
-        self._estimator = TraceEstimator.load(path, robot)
+        self._estimator = TraceEstimator.load(path, robot, GapSettings(max_gap=parameters.number("max_gap")))
         self._robot = robot
         _warm_up(self._estimator)
         # The libraries' objects stay as they are: the collector need not walk them in the middle of a run.
         gc.collect()
         gc.freeze()
         self._inputs = Inputs(self, robot, parameters, self._on_events, self._on_arrival)
-        self._outputs = Outputs(
-            self, parameters, parameters.text("base_link_frame") or robot.base_link, self.get_logger().error
-        )
+        self._outputs = Outputs(self, parameters, robot, self.get_logger().error)
+        if parameters.number("markers_rate") > 0 and not markers.available():
+            self.get_logger().info("visualization_msgs is not installed: no estimator/markers")
         card = self._estimator.model.card
         self._monitor = Monitor(
             self,
@@ -148,8 +150,19 @@ class EstimatorNode(ManagedNode):
         )
         self.get_logger().info(f"robot {robot.name}, model {path}\n{self._inputs.streams.mapping()}")
 
-    def _start_checks(self) -> None:
+    def _start_anew(self) -> None:
+        """As after a fresh start: nothing of the past is left but the counts."""
+        assert self._estimator is not None
+        assert self._inputs is not None
+        x, y, z, heading = self._params.numbers("initial_pose") or (0.0, 0.0, 0.0, 0.0)
+        self._estimator.set_initial_pose(np.array((x, y, z)), heading)
+        self._estimator.reset()
+        self._inputs.reset()
+        if self._outputs is not None:
+            self._outputs.schedule.clear()
         self._setup = None if self._params.text("startup_checks") == "off" else StartupCheck(self._robot)
+        if self._monitor is not None:
+            self._monitor.setup_faults, self._monitor.setup_warnings = [], []
 
     def _subscribe(self) -> None:
         assert self._inputs is not None
@@ -202,9 +215,7 @@ class EstimatorNode(ManagedNode):
             response.message = f"nothing to reset: the node is {self.state_label}"
             return response
         assert self._estimator is not None
-        self._estimator.reset()
-        self._inputs.reset()
-        self._start_checks()
+        self._start_anew()
         response.success = True
         response.message = "reset: window, network state, pose and covariance"
         self.get_logger().info(response.message)
@@ -214,7 +225,7 @@ class EstimatorNode(ManagedNode):
         assert self._estimator is not None
         try:
             position, orientation = pose_arrays(message, self._params.text("odom_frame"))
-            self._estimator.set_pose(position, orientation)
+            self._estimator.set_pose(position, orientation, *pose_deviations(message))
         except TraceError as error:
             self.get_logger().error(f"ignored: {error}")
             return
@@ -235,7 +246,7 @@ class EstimatorNode(ManagedNode):
             return
         self._monitor.statistics.step_time_s.append(time.perf_counter() - begin)
         if estimate is not None:
-            self._publish(estimate)
+            self._publish(estimate, sample)
 
     def _setup_allows(self, sample: Sample) -> bool:
         """Show a sample to the start-up checks; False while they have found what makes odometry nonsense."""
@@ -266,7 +277,7 @@ class EstimatorNode(ManagedNode):
             log.info("start-up checks: what was wrong is mended")
         monitor.setup_faults, monitor.setup_warnings = setup.faults, setup.warnings
 
-    def _publish(self, estimate: Estimate) -> None:
+    def _publish(self, estimate: Estimate, sample: Sample) -> None:
         assert self._estimator is not None
         assert self._outputs is not None
         assert self._monitor is not None
@@ -277,7 +288,7 @@ class EstimatorNode(ManagedNode):
             return
         statistics = self._monitor.statistics
         statistics.stationary = estimate.stationary
-        if self._outputs.publish(estimate):
+        if self._outputs.publish(estimate, sample.joint_position):
             self._monitor.transforms.sent(self._outputs.messages.transform)
             statistics.latency_s.append((self.get_clock().now().nanoseconds - estimate.stamp_ns) * 1e-9)
 

@@ -12,6 +12,16 @@ PARAMETERS = (
     Parameter("base_link_frame", "", "frame of the twist; child in TF; empty: the base_link of the robot's file"),
     Parameter("publish_tf", True, "publish odom_frame -> base_link_frame on /tf", live=True),
     Parameter(
+        "initial_pose",
+        [],
+        "x, y, z and heading in odom_frame to begin at, from the next activation or reset on; empty: all zero",
+        "m, rad",
+        -1e6,
+        1e6,
+        live=True,
+        lengths=(0, 4),
+    ),
+    Parameter(
         "max_rate",
         0.0,
         "highest rate of odom, /tf and foot reliability, by stamp; 0: as the IMU",
@@ -45,6 +55,14 @@ PARAMETERS = (
         "sensor_timeout", 0.1, "an input silent for longer is reported as missing", "s", 0.001, 3600.0, live=True
     ),
     *INPUT_PARAMETERS,
+    Parameter(
+        "markers_rate",
+        10.0,
+        "rate of estimator/markers while somebody subscribes (needs visualization_msgs); 0: none",
+        "Hz",
+        0.0,
+        100.0,
+    ),
     Parameter(
         "startup_checks",
         "refuse",

@@ -1,4 +1,4 @@
-"""What leaves the estimator node: odometry, TF, reliability of the feet; how often, and in which form."""
+"""What leaves the estimator node: odometry, TF, reliability of the feet, markers; how often, and in which form."""
 
 from __future__ import annotations
 
@@ -8,15 +8,21 @@ from typing import Any
 
 import numpy as np
 from nav_msgs.msg import Odometry
+from numpy.typing import NDArray
+from rclpy.clock import Clock, ClockType
 from rclpy.lifecycle import LifecycleNode
 from std_msgs.msg import Float32MultiArray
 
 from trace_ros.estimator.estimator import Estimate
 from trace_ros.estimator.planar import planar
+from trace_ros.nodes import markers
 from trace_ros.nodes.channels import Channel
 from trace_ros.nodes.messages import OutputMessages
 from trace_ros.nodes.parameters import Parameters
 from trace_ros.nodes.transforms import TransformPublisher
+from trace_ros.robot import RobotDescription
+
+FloatArray = NDArray[np.float64]
 
 
 class OutputSchedule:
@@ -52,18 +58,19 @@ class Outputs:
     """The node's publishers of estimates, from configure to cleanup."""
 
     def __init__(
-        self, node: LifecycleNode, parameters: Parameters, base_link_frame: str, tell: Callable[[str], None]
+        self, node: LifecycleNode, parameters: Parameters, robot: RobotDescription, tell: Callable[[str], None]
     ) -> None:
         """Create the publishers.
 
         Args:
-            node: owner of the publishers; those of odometry and reliability are silent unless it is active.
-            parameters: ``odom_frame`` and ``queue_depth`` now, the live ones at every estimate.
-            base_link_frame: child frame.
+            node: owner of the publishers, which are silent unless it is active.
+            parameters: frames, ``queue_depth`` and ``markers_rate`` now, the live ones at every estimate.
+            robot: whose legs the markers show; its base link is the child frame where the parameters name none.
             tell: takes one line for the log when a publisher fails, and when it works again.
         """
         self._node = node
         self._parameters = parameters
+        base_link_frame = parameters.text("base_link_frame") or robot.base_link
         self.messages = OutputMessages(parameters.text("odom_frame"), base_link_frame)
         self.schedule = OutputSchedule()
         self.published = 0
@@ -86,7 +93,36 @@ class Outputs:
             lambda p: p.destroy(),
             tell,
         )
-        self.channels = (self._odometry, self._reliability, self._transforms)
+        self.channels = [self._odometry, self._reliability, self._transforms]
+        self._shown: tuple[int, FloatArray] | None = None
+        """Stamp and joint positions of the last estimate."""
+        self._markers: Channel | None = None
+        self._timer: Any = None
+        if parameters.number("markers_rate") > 0 and markers.available():
+            self._create_markers(robot, base_link_frame, tell)
+
+    def _create_markers(self, robot: RobotDescription, frame: str, tell: Callable[[str], None]) -> None:
+        legs = markers.LegMarkers(robot, frame)
+        self._markers = self._managed(
+            "estimator/markers", type(legs.message), 1, lambda p: p.publish(legs.message), tell
+        )
+        self.channels.append(self._markers)
+
+        def show() -> None:
+            channel, shown = self._markers, self._shown
+            # Kinematics take longer than a step: only where somebody looks.
+            if (
+                channel is None
+                or shown is None
+                or (channel.publisher and not channel.publisher.get_subscription_count())
+            ):
+                return
+            self._shown = None
+            legs.fill(*shown, np.array(self.messages.foot_reliability.data))
+            channel.send()
+
+        period = 1.0 / self._parameters.number("markers_rate")
+        self._timer = self._node.create_timer(period, show, clock=Clock(clock_type=ClockType.STEADY_TIME))
 
     def _managed(
         self, topic: str, kind: Any, depth: int, send: Callable[[Any], None], tell: Callable[[str], None]
@@ -108,6 +144,7 @@ class Outputs:
     def stop(self) -> None:
         """The node is not active any more."""
         self._active = False
+        self._shown = None
 
     @property
     def faults(self) -> dict[str, str]:
@@ -119,12 +156,13 @@ class Outputs:
         """Messages that could not be sent, by topic."""
         return {channel.name: channel.failures for channel in self.channels if channel.failures}
 
-    def publish(self, estimate: Estimate) -> bool:
-        """Publish an estimate where it is due; whether it was."""
+    def publish(self, estimate: Estimate, joint_position: FloatArray) -> bool:
+        """Publish an estimate, with the joints (12,), rad, where it is due; whether it was."""
         parameters = self._parameters
         if not self.schedule.admits(estimate.stamp_ns, parameters.number("max_rate")):
             return False
         self.messages.fill(self.shaped(estimate))
+        self._shown = estimate.stamp_ns, joint_position
         self._reliability.send()
         if self._odometry.send():
             self.published += 1
@@ -145,5 +183,8 @@ class Outputs:
 
     def destroy(self) -> None:
         """Give all publishers back."""
+        if self._timer is not None:
+            self._node.destroy_timer(self._timer)
+        self._timer = None
         for channel in self.channels:
             channel.destroy()
