@@ -265,18 +265,21 @@ def test_missing_joints_are_named_and_estimation_begins_when_they_come(
     wire = activate()
 
     def without_calf(_k: int, _imu: Imu, joints: JointState) -> None:
+        at = joints.name.index("RL_calf_joint")
         joints.name = [name for name in joints.name if name != "RL_calf_joint"]
+        for values in (joints.position, joints.velocity, joints.effort):
+            del values[at]
 
     wire.send(short.select(slice(0, 50)), -SHIFT_NS, spoil=without_calf)
     status = wire.status(lambda s: s.level == DiagnosticStatus.ERROR)
     for text in (status.message, wire.node.lines("ERROR")[-1]):
-        assert "joint names missing from the joint state: RL_calf_joint; it has: FL_hip_joint, FL_thigh_joint" in text
+        assert "joint names missing from the joint states: RL_calf_joint; they have: FL_hip_joint, FL_thigh_j" in text
     assert len(wire.node.lines("joint names missing")) == 1
     assert not wire.odometry
     wire.send(short)
     assert_same(wire.wait(N - 29), offline)
     values = {item.key: item.value for item in wire.status(lambda _: True).values}
-    assert values["dropped: joints_missing_joints"] == "50"
+    assert values["dropped: imu_before_joints"] == "50"
 
 
 def test_spoilt_messages_are_dropped_counted_and_told_once(activate: Callable, short: SensorLog) -> None:
@@ -297,14 +300,14 @@ def test_spoilt_messages_are_dropped_counted_and_told_once(activate: Callable, s
             set_stamp(joints.header.stamp, int(short.stamp_ns[100]))
 
     wire.send(short, spoil=spoil)
-    # 8 + 8 spoilt IMU messages and one repeated give no sample; where a joint state is missing the last one is held.
+    # 8 + 8 spoilt IMU messages and one repeated give no sample; where a joint state is missing it is interpolated.
     odometry = wire.wait(N - 29 - 17)
     assert np.isfinite(positions(odometry)).all()
     assert (np.diff(stamps(odometry)) > 0).all()
     values = {item.key: item.value for item in wire.status(lambda _: True).values}
     assert values["dropped: imu_not_finite"] == "16"
     assert values["dropped: joints_not_finite"] == "8"
-    assert values["dropped: joints_wrong_length"] == "8"
+    assert values["dropped: joints_velocity_missing"] == "8"
     assert values["dropped: imu_repeated"] == "1"
     assert values["dropped: joints_disordered"] == "1"
     assert len(wire.node.lines("NaN or infinity in the IMU message")) == 1

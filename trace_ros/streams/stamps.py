@@ -110,6 +110,7 @@ class StampOrder(Generic[T]):
         self._jump: tuple[int, int] | None = None
         self._leftovers = 0
         self._intervals: deque[int] = deque(maxlen=_USUAL)
+        self._usual_ns = self._since_judged = 0
 
     def forget(self, jump: tuple[int, int]) -> None:
         """Start anew because another stream's time jumped: leftovers of the old time line are then known as such.
@@ -122,10 +123,11 @@ class StampOrder(Generic[T]):
         if self._suspect is not None and abs(self._suspect[0] - jump[1]) > _GOES_ON_NS:
             self._suspect = None
         self._intervals.clear()
+        self._usual_ns = self._since_judged = 0
 
     def usual_ns(self) -> int:
-        """The usual interval between messages, from the last 16; 0 while fewer were seen."""
-        return round(usual_interval(self._intervals)) if len(self._intervals) == _USUAL else 0
+        """The usual interval between messages; 0 while too few were seen."""
+        return self._usual_ns
 
     def admit(self, stamp_ns: int, message: T) -> list[tuple[int, T]]:
         """Take in one message; returns those that count now, in order."""
@@ -167,12 +169,17 @@ class StampOrder(Generic[T]):
     def _weigh(self, stamp_ns: int, message: T, step: int) -> list[tuple[int, T]]:
         """A stamp far ahead, or back by a jump: believed when it goes on from the one that waits."""
         suspect, self._suspect = self._suspect, None
-        if suspect is None or not 0 < stamp_ns - suspect[0] <= _GOES_ON_NS:
+        assert self.last_ns is not None
+        goes_on = (
+            suspect is not None
+            and 0 < stamp_ns - suspect[0] <= _GOES_ON_NS
+            and (suspect[0] < self.last_ns) == (stamp_ns < self.last_ns)
+        )
+        if suspect is None or not goes_on:
             if suspect is not None:
                 self._count("stray", "a stamp far from all others, once")
             self._suspect = stamp_ns, message
             return []
-        assert self.last_ns is not None
         first_ns, first = suspect
         if step < 0:
             self._on_jump(self.last_ns, first_ns)
@@ -187,16 +194,22 @@ class StampOrder(Generic[T]):
 
     def _let_through(self, stamp_ns: int, message: T, step: int) -> tuple[int, T]:
         if step > 0:
-            if len(self._intervals) == _USUAL and not self._intervals[0] <= 2 * step <= 3 * self._intervals[0]:
+            if self._usual_ns and not self._usual_ns <= 2 * step <= 3 * self._usual_ns:
                 self._judge(step)
             self._intervals.append(step)
+            self._since_judged += 1
+            if self._since_judged >= _USUAL:
+                self._since_judged = 0
+                self._usual_ns = round(usual_interval(self._intervals))
         self.last_ns = stamp_ns
         return stamp_ns, message
 
     def _judge(self, step: int) -> None:
         """An interval that is not like an earlier one: gap, burst, or nothing."""
-        usual = self.usual_ns()
+        usual = self._usual_ns
         if step > 1.75 * usual and step > 1_000_000:
+            if 4 * min(self._intervals) < usual and step < 0.1e9:
+                return  # the pause between two packets
             self._count("gap", f"a pause of {step * 1e-9:.3f} s where {usual * 1e-9:.4f} s is usual")
         elif 4 * step < usual:
             self._count("burst", f"stamps {step * 1e-6:.3f} ms apart where {usual * 1e-6:.3f} ms is usual")
