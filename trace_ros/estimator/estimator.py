@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from trace_ros.errors import TraceError
 from trace_ros.estimator import observation as obs
 from trace_ros.estimator.checkpoint import LoadedModel, ModelCard, load_model
 from trace_ros.estimator.differentiation import JointDifferentiator
+from trace_ros.estimator.engines import make_engine
 from trace_ros.estimator.interface import Output
 from trace_ros.estimator.odometry import PoseIntegrator
 from trace_ros.estimator.stationary import StationaryDetector
@@ -82,21 +82,28 @@ class TraceEstimator:
     name = "trace"
     outputs: frozenset[Output] = frozenset({"velocity", "attention", "stationary"})
 
-    def __init__(self, model: LoadedModel, robot: RobotDescription, gaps: GapSettings | None = None) -> None:
+    def __init__(
+        self,
+        model: LoadedModel,
+        robot: RobotDescription,
+        gaps: GapSettings | None = None,
+        engine: str = "torchscript",
+    ) -> None:
         """Use a loaded model on a robot.
 
         Args:
             model: as exported.
             robot: that it was trained for.
             gaps: what to do about pauses in the samples.
+            engine: what computes the network: ``torchscript`` or ``onnxruntime`` (see `engines`).
 
         Raises:
-            TraceError: the model was trained for another robot.
+            TraceError: the model was trained for another robot, or no such engine is installed.
         """
         model.check_robot(robot)
         self.model = model
         self.robot = robot
-        self._network = model.module
+        self._engine = make_engine(engine, model)
         self._nominal_dt = 1.0 / model.card.rate_hz
         self._trained_intervals = model.card.trained_intervals_s
         self._window = obs.ObservationWindow()
@@ -107,9 +114,6 @@ class TraceEstimator:
         self._gaps = gaps or GapSettings()
         self._planner = IntervalPlanner(_known_intervals(model.card), self._nominal_dt, self._gaps.max_gap)
         self._grid = GridResampler(self._nominal_dt)
-        # The network reads the observation through this tensor; both share one buffer, so a step copies nothing.
-        self._observation = np.zeros(obs.OBSERVATION_SIZE, dtype=np.float32)
-        self._observation_tensor = torch.from_numpy(self._observation)
         self._initial_position, self._initial_heading = (0.0, 0.0, 0.0), 0.0
         self.reset()
 
@@ -119,13 +123,15 @@ class TraceEstimator:
         return str(self.model.path)
 
     @classmethod
-    def load(cls, model: Path, robot: RobotDescription, gaps: GapSettings | None = None) -> TraceEstimator:
+    def load(
+        cls, model: Path, robot: RobotDescription, gaps: GapSettings | None = None, engine: str = "torchscript"
+    ) -> TraceEstimator:
         """Load a TorchScript checkpoint for a robot; see `__init__`.
 
         Raises:
-            TraceError: no such file, not a checkpoint of this package, or trained for another robot.
+            TraceError: no such file, not a checkpoint of this package, trained for another robot, or no such engine.
         """
-        return cls(load_model(model), robot, gaps)
+        return cls(load_model(model), robot, gaps, engine)
 
     def reset(self) -> None:
         """Forget everything: window, network state, pose, covariance. A reset run equals a fresh one."""
@@ -149,7 +155,8 @@ class TraceEstimator:
     def _restart(self) -> None:
         self._window.clear()
         self._stationary.reset()
-        self._state: tuple[torch.Tensor, ...] | None = None
+        self._running = False
+        """Whether the network has a state: from when the window was full."""
         self._unobserved_s = 0.0
 
     def set_initial_pose(self, position: FloatArray, heading: float) -> None:
@@ -237,7 +244,7 @@ class TraceEstimator:
     def _advance(self, sample: Sample, dt: float) -> Estimate | None:
         """Take in a sample that comes ``dt`` (s) after the one before, at about the rate that the network knows."""
         self._stepped_ns = sample.stamp_ns
-        if self._state is None:
+        if not self._running:
             self._unobserved_s += dt
             if self._coasting:
                 self._coast(dt, sample.angular_velocity)
@@ -252,17 +259,14 @@ class TraceEstimator:
         )
         if not self._window.full:
             return None
-        starting = self._state is None
-        if self._state is None:
-            self._state = self._start()
-        with torch.inference_mode():
-            output, attention, self._state = self._network.step(self._observation_tensor, self._state)
-        dx, dy, dz, rx, ry, rz, vx, vy, vz = output.tolist()
+        starting = not self._running
+        if starting:
+            self._start()
+        (dx, dy, dz, rx, ry, rz, vx, vy, vz), attended = self._engine.step()
         stretch = dt / told_dt
         displacement = (stretch * dx, stretch * dy, stretch * dz)
         rotation = (stretch * rx, stretch * ry, stretch * rz)
         self._velocity = (vx, vy, vz)
-        attended = attention.numpy()
         if still:
             displacement, rotation, self._velocity = _NO_MOTION
             self._pose.hold()
@@ -302,10 +306,10 @@ class TraceEstimator:
 
     def _begin_gap(self, dt: float) -> None:
         """Nothing came for ``dt`` (s): the window starts anew, and the body has gone on meanwhile."""
-        self._coasting = self._coasting or self._state is not None
-        if self._state is not None:
+        self._coasting = self._coasting or self._running
+        if self._running:
             self._gap_s = 0.0
-        unobserved = 0.0 if self._state is not None else self._unobserved_s
+        unobserved = 0.0 if self._running else self._unobserved_s
         self._restart()
         self._unobserved_s = unobserved
         # The interval of the first sample after the gap counts in `_advance`; here the heading's part of it.
@@ -346,7 +350,7 @@ class TraceEstimator:
         return self._differentiator.update(sample.joint_position, dt)
 
     def _observe(self, sample: Sample, joint_velocity: FloatArray, dt: float) -> None:
-        observation = self._observation
+        observation = self._engine.observation
         observation[obs.GYRO] = sample.angular_velocity
         observation[obs.ACCEL] = sample.linear_acceleration
         observation[obs.JOINT_POSITION] = sample.joint_position
@@ -357,8 +361,8 @@ class TraceEstimator:
         observation[obs.DT] = dt
         self._window.append(observation)
 
-    def _start(self) -> tuple[torch.Tensor, ...]:
-        """The network's state before the sample that filled the window; settles the initial roll and pitch."""
+    def _start(self) -> None:
+        """Prime the network with the window before the sample that filled it; settles the initial roll and pitch."""
         window = self._window.view().copy()
         if not self._pose_is_set:
             roll, pitch = initial_tilt(window[:, obs.ACCEL].astype(np.float64)).tolist()
@@ -368,10 +372,9 @@ class TraceEstimator:
             self._end_gap(window)
         # Gravity just told the attitude, or a pose was set while the window filled.
         window[:, obs.ROLL_PITCH] = self._pose.roll_pitch
-        self._observation[obs.ROLL_PITCH] = self._pose.roll_pitch
-        with torch.inference_mode():
-            state: tuple[torch.Tensor, ...] = self._network.prime(torch.from_numpy(window[:-1]))
-        return state
+        self._engine.observation[obs.ROLL_PITCH] = self._pose.roll_pitch
+        self._engine.prime(window[:-1])
+        self._running = True
 
 
 def initial_tilt(specific_force: FloatArray) -> FloatArray:

@@ -1,0 +1,151 @@
+"""The streaming step of `streaming.py` as an ONNX graph, made from the same folded weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+from torch import Tensor
+
+from trace_ros.estimator.folding import FoldedWeights
+from trace_ros.estimator.network import OUTPUT_SIZE, TOKEN_NAMES
+from trace_ros.estimator.observation import JOINT_POSITION, JOINT_TORQUE, OBSERVATION_SIZE
+from trace_ros.estimator.streaming import StreamingState
+
+OPSET = 17
+"""The oldest with layer normalisation, so that many runtimes know it."""
+_IR_VERSION = 8
+_NEXT = "next_"
+
+
+class _Builder:
+    """Collects nodes and constants. Everything that flows between nodes is a matrix; a vector is one row."""
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+
+    def constant(self, value: NDArray[np.generic]) -> str:
+        """Name of a new constant."""
+        name = f"constant_{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+        return name
+
+    def row(self, value: Tensor) -> str:
+        """Name of a new constant (1, n) from a vector (n)."""
+        return self.constant(value.numpy()[None])
+
+    def node(self, kind: str, *inputs: str, to: str | None = None, **attributes: object) -> str:
+        """Name of the only output of a new node."""
+        name = to or f"value_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, list(inputs), [name], **attributes))
+        return name
+
+    def affine(self, vector: str, weight: Tensor, bias: Tensor | str) -> str:
+        """``weight @ vector + bias``."""
+        term = bias if isinstance(bias, str) else self.row(bias)
+        return self.node("Gemm", vector, self.constant(weight.numpy().T), term)
+
+    def split(self, value: str, sizes: Sequence[int]) -> list[str]:
+        """Parts of a row."""
+        names = [f"value_{len(self.nodes)}_{part}" for part in range(len(sizes))]
+        self.nodes.append(helper.make_node("Split", [value, self.constant(np.array(sizes, np.int64))], names, axis=1))
+        return names
+
+    def join(self, *values: str, axis: int = 1) -> str:
+        """One row, or with ``axis`` 0 one column, from several."""
+        return self.node("Concat", *values, axis=axis)
+
+    def drop(self, value: str, count: int, to: str, axis: int = 1) -> None:
+        """Leave out the first so many, and call the rest ``to``."""
+        numbers = (np.array([number], np.int64) for number in (count, np.iinfo(np.int64).max, axis))
+        self.node("Slice", value, *map(self.constant, numbers), to=to)
+
+    def reshape(self, value: str, *shape: int) -> str:
+        """The same numbers in another shape."""
+        return self.node("Reshape", value, self.constant(np.array(shape, np.int64)))
+
+
+def step_graph(weights: FoldedWeights, state: StreamingState) -> bytes:
+    """A model with inputs ``observation`` (1, 47), and ``inputs``, ``columns``, ``pooled``, ``hidden``.
+
+    Outputs are ``motion`` (1, 9), ``attention`` (1, 6), and the state for the next step, as ``next_inputs`` and so on.
+    Vectors of `StreamingState` are rows here; ``pooled`` is (21, d) as there.
+
+    Args:
+        weights: of `folding.fold`.
+        state: of `streaming.prime` for one sample; only its shapes matter.
+    """
+    build = _Builder()
+    tokens, hidden_size = len(TOKEN_NAMES), state.hidden.shape[-1]
+    width = state.pooled.shape[-1]
+
+    centred = build.node("Sub", "observation", build.row(weights.centre))
+    # Only torque may be absent: a NaN elsewhere stays one.
+    absent = np.full((1, OBSERVATION_SIZE), math.nan, np.float32)
+    absent[:, JOINT_TORQUE] = 0.0
+    centred = build.node("Where", build.node("IsNaN", centred), build.constant(absent), centred)
+    angles_size = len(weights.direct_bias) - 2 * OUTPUT_SIZE
+    direct = build.affine(centred, weights.direct, weights.direct_bias)
+    angles, term, factor = build.split(direct, (angles_size, OUTPUT_SIZE, OUTPUT_SIZE))
+    before, after = JOINT_POSITION.start, OBSERVATION_SIZE - JOINT_TORQUE.stop
+    imu, joints, fed_back = build.split(centred, (before, OBSERVATION_SIZE - before - after, after))
+    inputs = build.join(imu, fed_back, build.node("Sin", angles))
+
+    inputs_now = build.join("inputs", inputs)
+    build.drop(inputs_now, before + after + angles_size, _NEXT + "inputs")
+    column = build.node("Relu", build.affine(inputs_now, weights.convolution_1, weights.convolution_1_bias))
+    columns = build.join("columns", column)
+    build.drop(columns, width, _NEXT + "columns")
+    column = build.node("Relu", build.affine(columns, weights.convolution_2, weights.convolution_2_bias))
+    window = build.join("pooled", column, axis=0)
+    build.drop(window, 1, _NEXT + "pooled", axis=0)
+    total = build.node("ReduceSum", window, build.constant(np.array([0], np.int64)), keepdims=1)
+
+    query = build.affine(total, weights.query, weights.query_bias)
+    ones = build.constant(np.ones(width, np.float32))
+    query = build.node("LayerNormalization", query, ones, axis=-1, epsilon=1e-5)
+    asked = build.affine(query, weights.attention_query, weights.attention_query_bias)
+    features = build.affine(build.join(inputs, joints), weights.features, weights.features_bias)
+    features = build.reshape(build.node("Max", features, build.row(weights.features_floor)), tokens, -1)
+    asked = build.reshape(asked, -1, len(weights.features_bias) // tokens)
+    attention = build.node("Softmax", build.node("Gemm", asked, features, transB=1), axis=-1)
+    gathered = build.reshape(build.node("MatMul", attention, features), 1, -1)
+    found = build.affine(gathered, weights.attention_value, weights.attention_value_bias)
+    split = build.constant(np.array((len(weights.attention_value_bias) - tokens, tokens), np.int64))
+    build.nodes.append(helper.make_node("Split", [found, split], ["context", "attention"], axis=1))
+
+    gates = build.affine("context", weights.gru_input_gates, weights.gru_gates_bias)
+    gates = build.node("Sigmoid", build.affine("hidden", weights.gru_hidden_gates, gates))
+    reset, update = build.split(gates, (hidden_size, hidden_size))
+    remembered = build.affine("hidden", weights.gru_hidden_new, weights.gru_hidden_new_bias)
+    new = build.affine("context", weights.gru_input_new, weights.gru_input_new_bias)
+    new = build.node("Tanh", build.node("Add", new, build.node("Mul", reset, remembered)))
+    kept = build.node("Mul", update, build.node("Sub", "hidden", new))
+    hidden = build.node("Add", new, kept, to=_NEXT + "hidden")
+
+    head = build.join("context", hidden, inputs)
+    head = build.node("Relu", build.affine(head, weights.head_1, weights.head_1_bias))
+    head = build.node("Relu", build.affine(head, weights.head_2, weights.head_2_bias))
+    build.node("Mul", build.affine(head, weights.head_3, term), factor, to="motion")
+
+    shapes = {name: (1, *value.shape)[-2:] for name, value in state._asdict().items()}
+    given = {"observation": (1, OBSERVATION_SIZE), **shapes}
+    made = {"motion": (1, OUTPUT_SIZE), "attention": (1, tokens)}
+    made |= {_NEXT + name: shape for name, shape in shapes.items()}
+    graph = helper.make_graph(
+        build.nodes,
+        "trace_step",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in given.items()],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in made.items()],
+        build.constants,
+    )
+    model = helper.make_model(
+        graph, producer_name="trace_ros", opset_imports=[helper.make_opsetid("", OPSET)], ir_version=_IR_VERSION
+    )
+    onnx.checker.check_model(model, full_check=True)
+    return bytes(model.SerializeToString())
