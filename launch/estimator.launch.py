@@ -29,6 +29,8 @@ def estimator(context: LaunchContext) -> list[Action]:
         name="estimator",
         namespace=LaunchConfiguration("namespace"),
         output="screen",
+        respawn=LaunchConfiguration("use_respawn").perform(context).lower() in ("true", "1"),
+        respawn_delay=1.0,
         parameters=[LaunchConfiguration("params_file"), overrides],
         # As Nav2 does: a namespaced robot has its own TF tree, one without a namespace has /tf.
         remappings=[("/tf", "tf"), ("/tf_static", "tf_static")],
@@ -71,6 +73,7 @@ def generate_launch_description() -> LaunchDescription:
             DeclareLaunchArgument("namespace", default_value="", description="of all topics and nodes"),
             DeclareLaunchArgument("use_sim_time", default_value="false", description="take the time from /clock"),
             DeclareLaunchArgument("autostart", default_value="true", description="configure and activate at once"),
+            DeclareLaunchArgument("use_respawn", default_value="false", description="start the node again if it ends"),
             DeclareLaunchArgument("log_level", default_value="info", description="debug, info, warn, error or fatal"),
             OpaqueFunction(function=estimator),
         ]

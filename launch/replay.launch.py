@@ -21,10 +21,13 @@ from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
 from launch_ros.substitutions import FindPackageShare
 
-PASSED_ON = ("robot", "model", "params_file", "namespace", "use_sim_time", "autostart", "log_level")
+PASSED_ON = ("robot", "model", "params_file", "namespace", "use_sim_time", "autostart", "use_respawn", "log_level")
 """Arguments of estimator.launch.py."""
 
-VIEWED = ("tf", "tf_static", "odom", "path", "reference_path", "reference/odom", "robot_description")
+VIEWED = (
+    *("tf", "tf_static", "odom", "path", "reference_path", "reference/odom", "robot_description"),
+    "estimator/markers",
+)
 """Topics in the RViz configuration, absolute there; with a namespace they are the robot's own."""
 
 
@@ -128,6 +131,7 @@ def generate_launch_description() -> LaunchDescription:
             DeclareLaunchArgument("namespace", default_value="", description="of all topics and nodes"),
             DeclareLaunchArgument("use_sim_time", default_value="true", description="take the time from the bag"),
             DeclareLaunchArgument("autostart", default_value="true", description="configure and activate at once"),
+            DeclareLaunchArgument("use_respawn", default_value="false", description="start it again if it ends"),
             DeclareLaunchArgument("log_level", default_value="info", description="debug, info, warn, error or fatal"),
             IncludeLaunchDescription(
                 PythonLaunchDescriptionSource(PathJoinSubstitution([share, "launch", "estimator.launch.py"])),

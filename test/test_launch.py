@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import json
+from collections.abc import Callable
 from configparser import ConfigParser
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
-COMMON = {"robot", "model", "params_file", "namespace", "use_sim_time", "autostart", "log_level"}
+COMMON = {"robot", "model", "params_file", "namespace", "use_sim_time", "autostart", "use_respawn", "log_level"}
 ARGUMENTS = {
     "estimator.launch.py": COMMON,
     "replay.launch.py": COMMON | {"bag", "rate", "loop", "rviz"},
+    "fleet.launch.py": {"robots", "params_file", "use_sim_time", "autostart", "use_respawn", "log_level"},
     "record.launch.py": {"bag", "topics", "params_file", "namespace", "use_sim_time", "log_level"},
 }
 HAS_LAUNCH = all(importlib.util.find_spec(name) is not None for name in ("launch", "launch_ros"))
@@ -63,7 +67,7 @@ def test_arguments_executables_and_files(name: str) -> None:
     scripts = console_scripts()
     nodes = calls(path, "Node") + calls(path, "LifecycleNode")
     ours = [keyword(call, "executable") for call in nodes if keyword(call, "package") == "trace_ros"]
-    assert ours
+    assert ours or name == "fleet.launch.py"  # which includes another
     for executable in ours:
         module, function = scripts[str(executable)].split(":")
         source = ROOT / f"{module.replace('.', '/')}.py"
@@ -84,6 +88,59 @@ def test_replay_passes_on_every_argument_of_the_estimator() -> None:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "PASSED_ON"
     )
     assert set(passed) == ARGUMENTS["estimator.launch.py"]
+
+
+def test_a_fleet_passes_on_what_all_robots_share() -> None:
+    tree = ast.parse((ROOT / "launch" / "fleet.launch.py").read_text())
+    passed = next(
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "PASSED_ON"
+    )
+    # A model belongs to one robot; the robots themselves are named by the fleet's own argument.
+    assert set(passed) == ARGUMENTS["estimator.launch.py"] - {"robot", "namespace", "model"}
+
+
+def fleet_parser() -> Callable[[str], dict[str, str]]:
+    """The function out of the launch file, which cannot be imported where launch is not installed."""
+    tree = ast.parse((ROOT / "launch" / "fleet.launch.py").read_text())
+    function = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "parse_robots")
+    scope: dict[str, Any] = {}
+    exec(compile(ast.Module([function], []), "fleet.launch.py", "exec"), scope)
+    return scope["parse_robots"]
+
+
+def test_the_robots_of_a_fleet() -> None:
+    parse = fleet_parser()
+    assert parse("alpha=go2 beta=a1") == {"alpha": "go2", "beta": "a1"}
+    assert parse("/north/alpha=/etc/robots/mine.yaml, go2") == {"north/alpha": "/etc/robots/mine.yaml", "go2": "go2"}
+    for text, complaint in (("", "none are given"), ("a=", "not NAMESPACE=ROBOT"), ("a=go2 a=a1", "given twice")):
+        with pytest.raises(ValueError, match=complaint):
+            parse(text)
+
+
+def foxglove() -> dict[str, Any]:
+    return json.loads((ROOT / "config" / "foxglove" / "estimator.json").read_text())
+
+
+def test_the_foxglove_layout_is_whole() -> None:
+    layout = foxglove()
+
+    def leaves(node: Any) -> list[str]:
+        return [node] if isinstance(node, str) else [*leaves(node["first"]), *leaves(node["second"])]
+
+    panels = leaves(layout["layout"])
+    assert sorted(panels) == sorted(layout["configById"])
+    assert {panel.split("!")[0] for panel in panels} >= {"3D", "Plot", "DiagnosticSummary"}
+
+
+def test_the_foxglove_layout_shows_what_the_nodes_publish() -> None:
+    configs = foxglove()["configById"]
+    scene = next(value for key, value in configs.items() if key.startswith("3D!"))
+    assert set(scene["topics"]) == {"/odom", "/path", "/reference_path", "/estimator/markers", "/robot_description"}
+    plotted = {path["value"].split(".")[0] for value in configs.values() for path in value.get("paths", [])}
+    assert plotted == {"/odom", "/estimator/foot_reliability"}
+    assert scene["followTf"] == "base_link"
 
 
 def test_manifests_agree() -> None:
@@ -116,7 +173,7 @@ def test_the_rviz_configuration_shows_what_the_nodes_publish() -> None:
         for key in ("Topic", "Description Topic")
         if key in display
     }
-    assert topics == {"/odom", "/path", "/reference_path", "/robot_description"}
+    assert topics == {"/odom", "/path", "/reference_path", "/robot_description", "/estimator/markers"}
     assert manager["Global Options"]["Fixed Frame"] == "odom"
 
 
@@ -143,7 +200,9 @@ def test_descriptions_can_be_built(name: str) -> None:
         default = argument.default_value
         if default is not None and argument.name != "params_file":
             context.launch_configurations[argument.name] = "".join(part.perform(context) for part in default)
-    context.launch_configurations.update(bag="bag", params_file=str(ROOT / "config" / "estimator.yaml"))
+    context.launch_configurations.update(
+        bag="bag", robots="alpha=go2 beta", params_file=str(ROOT / "config" / "estimator.yaml")
+    )
     actions = [
         action
         for entity in description.entities
@@ -152,4 +211,7 @@ def test_descriptions_can_be_built(name: str) -> None:
     ]
     executables = {action.node_executable for action in actions if hasattr(action, "node_executable")}
     expected = {"estimator.launch.py": "estimator", "replay.launch.py": "replay", "record.launch.py": "recorder"}
-    assert expected[name] in executables
+    if name in expected:
+        assert expected[name] in executables
+    else:
+        assert len(actions) == 2
