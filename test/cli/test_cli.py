@@ -103,4 +103,5 @@ def test_commands_are_registered():
     from trace_ros.cli import app
 
     names = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
-    assert names == {"simulate", "train", "export", "evaluate", "report", "attention", "bag", "robot"}
+    expected = {"simulate", "rollouts", "train", "export", "calibrate", "evaluate", "report", "attention", "soak"}
+    assert names == expected | {"bag", "robot"}
