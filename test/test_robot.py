@@ -124,6 +124,13 @@ def test_unknown_robot_lists_the_known_ones():
         (lambda d: d.update(base_link="torso"), "links torso are missing"),
         (lambda d: d.update(urdf="none.urdf"), "none.urdf: cannot be read"),
         (lambda d: d.update(nominal_joint_position={"FL": [0, 1, -2]}), "legs FR, RL, RR are missing"),
+        (lambda d: d.update(joint_messages={"sign": {"FL_knee": -1}}), "joint_messages.sign: no joint .*: FL_knee"),
+        (lambda d: d.update(joint_messages={"sign": {"FL_hip_joint": 2}}), "joint_messages.sign.FL_hip_joint"),
+        (lambda d: d.update(joint_messages={"offset": {"FL_hip_joint": 10}}), "joint_messages.offset.FL_hip_joint"),
+        (
+            lambda d: d.update(joint_messages={"names": {"FL_hip_joint": "FR_hip_joint"}}),
+            "joint_messages.names: two joints are called FR_hip_joint",
+        ),
     ],
 )
 def test_a_wrong_yaml_is_refused_by_name(robot_files, change, message):
@@ -174,3 +181,14 @@ def test_yaml_cannot_run_code(tmp_path):
     path.write_text("urdf: !!python/object/apply:os.system ['echo run']")
     with pytest.raises(TraceError, match="not valid YAML"):
         RobotDescription.load(path)
+
+
+def test_joint_messages_say_how_the_joint_states_differ(robot_files, go2):
+    messages = {"names": {"FL_hip_joint": "hx"}, "sign": {"FL_calf_joint": -1}, "offset": {"FL_calf_joint": 0.05}}
+    robot = RobotDescription.load(robot_files(lambda d: d.update(joint_messages=messages)))
+    assert robot.reported_joint_names == ("hx", *go2.joint_names[1:])
+    assert robot.joint_signs.tolist() == [1, 1, -1, *[1] * 9]
+    assert robot.joint_offsets.tolist() == [0, 0, 0.05, *[0] * 9]
+    assert [robot.reported_joint(slot) for slot in range(3)] == ["hx", "FL_thigh_joint", "-FL_calf_joint +0.05 rad"]
+    assert robot.fingerprint == go2.fingerprint  # a matter of the messages, not of the legs
+    assert go2.reported_joint_names == go2.joint_names

@@ -22,7 +22,7 @@ def test_the_shipped_robots_are_well(name):
     verdicts = check_robot(RobotDescription.load(name))
     assert {verdict.level for verdict in verdicts} == {"ok"}, verdicts
     assert [verdict.subject for verdict in verdicts] == [
-        *("joint axes", "joint limits", "torque limits", "feet", "stance", "balance", "symmetry"),
+        *("joint axes", "joint states", "joint limits", "torque limits", "feet", "stance", "balance", "symmetry"),
         *("mass", "inertia", "links", "shapes", "IMU"),
     ]
     assert not any("\n" in verdict.text for verdict in verdicts)
@@ -158,6 +158,8 @@ def swapped(first: str, second: str) -> dict[str, object]:
         ({}, {"imu": {"position": [0.0, 0.0, 0.05]}}, "warning", "IMU", "the URDF's imu_link is at"),
         ({}, {"imu": {"rpy": [0.0, 0.0, 1.57]}}, "warning", "IMU", "turned by 1.57 rad"),
         ({"imu_link": "gauge"}, {}, "ok", "IMU", "no link named imu"),
+        ({}, {}, "ok", "joint states", "named and counted as in the URDF"),
+        ({}, {"joint_messages": {"sign": {"FL_calf_joint": -1}}}, "ok", "joint states", "other sign: FL_calf_joint"),
     ],
 )
 def test_each_mistake_is_named(tmp_path, urdf, keys, level, subject, said):

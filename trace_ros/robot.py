@@ -206,6 +206,12 @@ class RobotDescription(BaseModel):
         """The 12 names in the robot's joint states, in package order."""
         return tuple(self.joint_messages.names.get(name, name) for name in self.joint_names)
 
+    def reported_joint(self, slot: int) -> str:
+        """How the joint states tell one of the 12 joints, as a term: ``-FL_calf_joint +0.05 rad``."""
+        sign, offset = self.joint_signs[slot], self.joint_offsets[slot]
+        shift = f" {offset:+g} rad" if offset else ""
+        return f"{'-' if sign < 0 else ''}{self.reported_joint_names[slot]}{shift}"
+
     @property
     def joint_signs(self) -> FloatArray:
         """(12,) 1 or -1: ``URDF angle = sign * reported + offset``."""

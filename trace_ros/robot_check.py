@@ -46,7 +46,21 @@ class Verdict:
 def check_robot(robot: RobotDescription) -> list[Verdict]:
     """All verdicts on a robot's YAML and URDF, in the order in which one would mend them."""
     model = robot.model
-    checks = (_joints, _limits, _torque, _feet, _stance, _balance, _symmetry, _masses, _inertia, _tree, _shapes, _imu)
+    checks = (
+        _joints,
+        _messages,
+        _limits,
+        _torque,
+        _feet,
+        _stance,
+        _balance,
+        _symmetry,
+        _masses,
+        _inertia,
+        _tree,
+        _shapes,
+        _imu,
+    )
     return [verdict for check in checks for verdict in check(robot, model)]
 
 
@@ -89,6 +103,19 @@ def _joints(robot: RobotDescription, _model: Urdf) -> Iterator[Verdict]:
             )
     if all(len(found) == 1 for found in signs.values()):
         yield Verdict("ok", "joint axes", _names(f"{part} {next(iter(found))}" for part, found in signs.items()))
+
+
+def _messages(robot: RobotDescription, _model: Urdf) -> Iterator[Verdict]:
+    """Names, signs and offsets of the joint states, where they are not the URDF's."""
+    given = robot.joint_messages
+    signs = [name for name, sign in given.sign.items() if sign < 0]
+    parts = [
+        *[f"{len(given.names)} other names"] * bool(given.names),
+        *[f"other sign: {_names(signs)}"] * bool(signs),
+        *[f"offsets: {_names(f'{name} {offset:+g} rad' for name, offset in given.offset.items())}"]
+        * bool(given.offset),
+    ]
+    yield Verdict("ok", "joint states", "; ".join(parts) or "named and counted as in the URDF")
 
 
 def _limits(robot: RobotDescription, _model: Urdf) -> Iterator[Verdict]:

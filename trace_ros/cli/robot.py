@@ -15,7 +15,7 @@ from trace_ros.cli.common import check_output, console, progress_bar, say, worki
 from trace_ros.cli.options import JsonOption
 from trace_ros.errors import TraceError
 from trace_ros.resources import models_directory
-from trace_ros.robot import LEG_NAMES, RobotDescription, available_robots
+from trace_ros.robot import LEG_NAMES, JointMessages, RobotDescription, available_robots
 from trace_ros.robot_check import Verdict, check_robot
 
 app = typer.Typer(help="Look at robot descriptions (config/robots/<name>.yaml and its URDF).", no_args_is_help=True)
@@ -79,6 +79,7 @@ def check(
                 "robot": description.name,
                 "fingerprint": description.fingerprint,
                 "joints": list(description.joint_names),
+                "reported_joints": [description.reported_joint(slot) for slot in range(len(description.joint_names))],
                 "mass_kg": description.mass,
                 "standing_height_m": description.standing_height,
                 "standing_feet_m": dict(zip(LEG_NAMES, feet.tolist(), strict=True)),
@@ -95,9 +96,12 @@ def _slots(robot: RobotDescription) -> Table:
     """The twelve joints in package order."""
     kinematics, nominal = robot.kinematics, robot.nominal_joint_positions
     table = Table(title=f"{robot.name} (fingerprint {robot.fingerprint})", box=box.SIMPLE, padding=0)
-    for column in ("leg", "joint", "slot", "lower rad", "nominal rad", "upper rad", "torque limit N m"):
+    differs = robot.joint_messages != JointMessages()
+    columns = ["leg", "joint", "slot", "lower rad", "nominal rad", "upper rad", "torque limit N m"]
+    for column in [*columns, *["from the joint states"] * differs]:
         # A joint's name is what one comes for: never shortened.
-        table.add_column(column, justify="left" if column in ("leg", "joint") else "right", no_wrap=column == "joint")
+        names = column in ("joint", "from the joint states")
+        table.add_column(column, justify="left" if names or column == "leg" else "right", no_wrap=names)
     for slot, joint in enumerate(robot.joint_names):
         table.add_row(
             LEG_NAMES[slot // 3] if slot % 3 == 0 else "",
@@ -107,6 +111,7 @@ def _slots(robot: RobotDescription) -> Table:
             f"{nominal[slot]:.3f}",
             f"{kinematics.upper_limit[slot]:.3f}",
             f"{robot.torque_limits[slot]:.1f}",
+            *[robot.reported_joint(slot)] * differs,
             end_section=slot % 3 == 2,
         )
     return table

@@ -227,6 +227,8 @@ class TraceEstimator:
                 estimate = self._advance(made, (made.stamp_ns - self._stepped_ns) * 1e-9)
             return None if estimate is None else self._carry_on(estimate, sample.stamp_ns)
         dt = (sample.stamp_ns - self._stepped_ns) * 1e-9
+        if plan.steps > 1 and self._state is not None:
+            self._pose.widen(*self._unseen_motion(dt, dt))
         for step in range(1, plan.steps):
             self._advance(between(before, sample, step / plan.steps), dt / plan.steps)
         return self._advance(sample, dt / plan.steps)
@@ -336,10 +338,15 @@ class TraceEstimator:
         gaps = self._gaps
         if self._gap_s > gaps.level_after:
             self._pose.level(*initial_tilt(window[:, obs.ACCEL].astype(np.float64)).tolist())
-        position = _unseen(self._unobserved_s, gaps.unseen_acceleration, gaps.unseen_speed)
-        heading = _unseen(self._gap_s, gaps.unseen_turn_acceleration, gaps.unseen_turn_rate)
-        self._pose.widen(position, min(heading, math.pi))
+        self._pose.widen(*self._unseen_motion(self._unobserved_s, self._gap_s))
         self._coasting = False
+
+    def _unseen_motion(self, unobserved_s: float, gap_s: float) -> tuple[float, float]:
+        """Deviation of position (m) and heading (rad) over a time without samples; the heading's is without gyro."""
+        gaps = self._gaps
+        position = _unseen(unobserved_s, gaps.unseen_acceleration, gaps.unseen_speed)
+        heading = _unseen(gap_s, gaps.unseen_turn_acceleration, gaps.unseen_turn_rate)
+        return position, min(heading, math.pi)
 
     def _joint_velocity(self, sample: Sample, dt: float) -> FloatArray:
         """The reported joint velocity, else positions differentiated and low-passed. (12,) rad/s."""

@@ -50,10 +50,10 @@ _TABLE = (
     ),
     *_both("gap", "kept", "a pause in the stamps", "lost messages, a stalled driver, a full queue"),
     *_both("burst", "kept", "stamps far closer together than usual", "stamps given on arrival of a packet of readings"),
-    *_both(
-        "other_clock",
+    Kind(
+        "imu_other_clock",
         "dropped",
-        "stamps more than a second away from those of the other topic",
+        "stamps more than a second away from those of the joints",
         "IMU and joints are stamped by two clocks: the machine's and a device's time since its start",
     ),
     Kind(

@@ -104,7 +104,7 @@ class JointFinder:
 
     def __init__(self, robot: RobotDescription, use_effort: bool = True) -> None:
         """For a robot; without ``use_effort``, effort counts as not reported."""
-        self._use_effort = use_effort
+        self._robot, self._use_effort = robot, use_effort
         self._wanted = {name: slot for slot, name in enumerate(robot.reported_joint_names)}
         self._reported_names = list(self._wanted)
         self._sign: FloatArray | None = None
@@ -205,14 +205,7 @@ class JointFinder:
         """Which name in the joint states fills which slot, a line each leg."""
         lines = ["  leg  hip, thigh, calf <- joint states"]
         for leg, name in enumerate(LEG_NAMES):
-            parts = []
-            for slot in range(3 * leg, 3 * leg + 3):
-                text = self._reported_names[slot]
-                if self._sign is not None and self._sign[slot] < 0:
-                    text = f"-{text}"
-                if self._offset is not None and self._offset[slot]:
-                    text += f" {self._offset[slot]:+g} rad"
-                parts.append(text)
+            parts = [self._robot.reported_joint(slot) for slot in range(3 * leg, 3 * leg + 3)]
             lines.append(f"  {name}   {', '.join(parts)}")
         return "\n".join(lines)
 
