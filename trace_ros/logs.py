@@ -6,12 +6,13 @@ Leg order FL, FR, RL, RR; joint order hip, thigh, calf.
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
-from zipfile import BadZipFile, is_zipfile
+from zipfile import BadZipFile, ZipFile, is_zipfile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,10 @@ TorqueSource = Literal["commanded_effort", "pd_target", "measured_effort", "none
 
 LARGEST_READING = 1e6
 """More than any sensor of a robot says in SI units; a larger number is corrupt, and overflows in single precision."""
+
+
+MAX_NPZ_BYTES = 64 * 1024**3
+"""Of a log once unpacked: a hundred hours of a robot."""
 
 
 def is_reading(values: Any) -> NDArray[np.bool_]:
@@ -64,6 +69,26 @@ def _reported(table: FloatArray | None, index: int) -> FloatArray | None:
     """One row, or None where it is not reported."""
     row = None if table is None else table[index]
     return None if row is None or row[0] != row[0] else row
+
+
+def _check_members(path: Path) -> None:
+    """Refuse an ``.npz`` whose arrays claim more than they hold, before memory is taken for them.
+
+    Raises:
+        TraceError: names the array.
+    """
+    with ZipFile(path) as archive:
+        total = sum(item.file_size for item in archive.infolist())
+        if total > MAX_NPZ_BYTES:
+            raise TraceError(f"{path}: {total} bytes once unpacked are too many for a log (at most {MAX_NPZ_BYTES})")
+        for item in archive.infolist():
+            with archive.open(item) as file:
+                version = np.lib.format.read_magic(file)
+                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+                shape, _, dtype = read(file)
+                claimed = math.prod(shape) * dtype.itemsize
+                if not dtype.hasobject and claimed != item.file_size - file.tell():
+                    raise TraceError(f"{path}: array {item.filename} claims {claimed} bytes and holds another number")
 
 
 def _first_row(mask: NDArray[np.bool_]) -> int:
@@ -322,6 +347,7 @@ class SensorLog:
         if path.is_file() and not is_zipfile(path):
             raise TraceError(f"{path}: not a .npz sensor log, or truncated (it is no zip archive)")
         try:
+            _check_members(path)
             with np.load(path, allow_pickle=False) as data:
                 arrays = {name: data[name] for name in data.files}
         except FileNotFoundError as error:

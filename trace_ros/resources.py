@@ -40,18 +40,26 @@ def models_directory() -> Path:
     return share_directory() / "models"
 
 
+MAX_YAML_BYTES = 4 * 1024**2
+"""No file of settings is as long; what is longer is another file and is not read."""
+
+
 def read_yaml(path: Path) -> Any:
-    """What a YAML file holds.
+    """What a YAML file holds: plain values only, no tags that construct objects.
 
     Raises:
-        TraceError: it cannot be read, or is not YAML.
+        TraceError: it cannot be read, is too long, or is not YAML.
     """
     try:
+        if (size := path.stat().st_size) > MAX_YAML_BYTES:
+            raise TraceError(f"{path}: {size} bytes are too many for a file of settings (at most {MAX_YAML_BYTES})")
         return yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise TraceError(f"{path}: cannot be read ({error.strerror})") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise TraceError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from error
+    except RecursionError as error:
+        raise TraceError(f"{path}: not valid YAML (nested too deeply)") from error
 
 
 def merged(defaults: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:

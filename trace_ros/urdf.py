@@ -18,6 +18,9 @@ from scipy.spatial.transform import Rotation
 from trace_ros.errors import TraceError
 
 FloatArray = NDArray[np.float64]
+MAX_BYTES = 16 * 1024**2
+"""No URDF is as long (meshes are files of their own)."""
+
 MOVING = ("revolute", "continuous", "prismatic")
 """Kinds of joints that this module can move; ``floating`` and ``planar`` ones are held at zero, like fixed ones."""
 
@@ -100,7 +103,13 @@ class Urdf:
             TraceError: it is unreadable or not XML, or a number in it is none (names the link or joint).
         """
         try:
-            root = ElementTree.parse(path).getroot()
+            if (size := path.stat().st_size) > MAX_BYTES:
+                raise TraceError(f"{path}: {size} bytes are too many for a URDF (at most {MAX_BYTES})")
+            data = path.read_bytes()
+            # A few lines of them can stand for gigabytes of text, or for other files.
+            if b"<!ENTITY" in data:
+                raise TraceError(f"{path}: declares XML entities, which no URDF needs; write their text instead")
+            root = ElementTree.fromstring(data)
         except OSError as error:
             raise TraceError(f"{path}: cannot be read ({error.strerror})") from error
         except ElementTree.ParseError as error:

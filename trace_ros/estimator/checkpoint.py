@@ -218,6 +218,9 @@ def load_model(path: Path) -> LoadedModel:
     try:
         with zipfile.ZipFile(path) as archive:
             names = {name.rsplit("/", 1)[-1] for name in archive.namelist()}
+            # Packed, a small file may stand for more than the memory holds.
+            if (size := sum(item.file_size for item in archive.infolist())) > MAX_BYTES:
+                raise TraceError(f"{path}: {size} bytes once unpacked, too many for a model (at most {MAX_BYTES})")
             # Reads every byte, so that a damaged file is refused before its weights are used.
             damaged = archive.testzip()
     except (zipfile.BadZipFile, OSError, EOFError) as error:
