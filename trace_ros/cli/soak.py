@@ -21,7 +21,9 @@ _MEMORY_LIMIT_MB, _P99_LIMIT = 2.0, 1.25
 
 def soak(
     minutes: Annotated[float, typer.Option(help="How long to run.", min=0.01)] = 30.0,
-    rate: Annotated[float, typer.Option(help="Rate of IMU and joint states, Hz.", min=1.0, max=2000.0)] = 500.0,
+    rate: Annotated[
+        float, typer.Option(help="Rate of IMU and joint states, Hz; the model's own.", min=1.0, max=2000.0)
+    ] = 500.0,
     robot: RobotOption = "go2",
     model: ModelOption = None,
     json_file: JsonOption = None,
@@ -60,7 +62,8 @@ def judge(result: SoakResult) -> list[tuple[bool, str]]:
     """Whether each requirement holds, and the figure in words."""
     faults = ", ".join(f"{count} {kind}" for kind, count in sorted(result.faults.items())) or "none"
     return [
-        (result.lost == 0, f"{result.lost} of {result.sent} messages lost (faults counted by the node: {faults})"),
+        (result.lost == 0, f"{result.lost} of {2 * result.sent} messages lost (faults counted by the node: {faults})"),
+        (result.without_odometry <= 0, f"{result.without_odometry} of {result.sent} samples gave no odometry"),
         (
             result.lost_on_return == 0,
             f"{result.lost_on_return} of {result.estimated} odometry messages did not come back",

@@ -144,6 +144,7 @@ def report(statistics: EstimatorStatistics, situation: Situation) -> tuple[bytes
     for name, stream in (("imu", statistics.imu), ("joint_states", statistics.joints)):
         age = stream.age_s(situation.now_s)
         count, rate = stream.since_last_report()
+        values[f"{name} messages"] = str(stream.messages)
         values[f"{name} rate (Hz)"] = f"{count / situation.period_s:.1f}"
         values[f"{name} rate by stamp (Hz)"] = "unknown" if rate is None else f"{rate:.1f}"
         values[f"{name} age (s)"] = "never received" if age is None else f"{age:.3f}"

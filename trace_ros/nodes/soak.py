@@ -63,6 +63,7 @@ class SoakResult:
     Attributes:
         rate_hz: of both inputs.
         sent: pairs of messages.
+        arrived: messages of IMU and joint states that the node counted.
         estimated: odometry messages that the node counted.
         received: odometry messages that came back.
         faults: what the node counted, by kind.
@@ -72,6 +73,7 @@ class SoakResult:
 
     rate_hz: float
     sent: int
+    arrived: tuple[int, int]
     estimated: int
     received: int
     faults: dict[str, int]
@@ -80,7 +82,12 @@ class SoakResult:
 
     @property
     def lost(self) -> int:
-        """Messages that should have given odometry and did not: the first 29 fill the window."""
+        """Messages of both topics that did not reach the node."""
+        return 2 * self.sent - sum(self.arrived)
+
+    @property
+    def without_odometry(self) -> int:
+        """Pairs that gave no odometry, beyond the 29 that fill the window; meaningful at the model's own rate."""
         return max(self.sent - (WINDOW - 1), 0) - self.estimated
 
     @property
@@ -109,6 +116,7 @@ class SoakResult:
         """For JSON: fields and derived figures, unknown ones as None."""
         data = asdict(self) | {
             "lost": self.lost,
+            "without_odometry": self.without_odometry,
             "lost_on_return": self.lost_on_return,
             "memory_growth_mb": self.memory_growth_mb,
             "p99_ratio": self.p99_ratio,
@@ -236,8 +244,12 @@ class _Soak:
             for key, value in self._values.items()
             if key.split(": ", 1)[0] in ("dropped", "repaired", "kept")
         }
-        estimated = int(self._values.get("odometry messages", "0"))
-        return SoakResult(self._rate_hz, self._sent, estimated, self._received, faults, samples, self._last_lines(20))
+        imu, joints, estimated = (
+            int(self._values.get(f"{name} messages", "0")) for name in ("imu", "joint_states", "odometry")
+        )
+        return SoakResult(
+            self._rate_hz, self._sent, (imu, joints), estimated, self._received, faults, samples, self._last_lines(20)
+        )
 
     def _wait_for_connections(self, executor: Any) -> None:
         deadline = time.monotonic() + _START_LIMIT_S
