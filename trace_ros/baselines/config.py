@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -79,8 +79,8 @@ class FilterNoise(BaseModel):
 
     model_config = _STRICT
     gyro: Positive = 1e-5
-    accel: Positive = 0.1
-    contact: Positive = 1e-4
+    accel: Positive = 1e-3
+    contact: Positive = 1e-3
     slip: Positive = 0.05
     encoder: Positive = 1e-6
     gyro_bias: NotNegative = 1e-10
@@ -127,6 +127,7 @@ class BaselineConfig(BaseModel):
         contact: when a foot stands.
         noise, prior: of the filter.
         slip_speed: m/s, of a standing foot over the ground, beyond which it slips.
+        slip_direction: which part of that speed counts, and gets the noise of slip: ``horizontal``, or ``any``.
         rolling_feet: whether round feet roll as the shank turns over them; else their centres stand still.
         leg_odometry: of the plain leg odometry.
     """
@@ -136,6 +137,7 @@ class BaselineConfig(BaseModel):
     noise: FilterNoise = FilterNoise()
     prior: FilterPrior = FilterPrior()
     slip_speed: Positive = 0.3
+    slip_direction: Literal["horizontal", "any"] = "horizontal"
     rolling_feet: bool = True
     leg_odometry: LegOdometryConfig = LegOdometryConfig()
 

@@ -28,6 +28,10 @@ class Iekf(ModelBasedEstimator):
         """See `ModelBasedEstimator`."""
         loaded = config or BaselineConfig.load()
         self._filter = InvariantFilter(loaded.noise, loaded.prior)
+        # Where only sliding counts as slip, the ground still holds the foot's height.
+        self._slip_axes = slice(2) if loaded.slip_direction == "horizontal" else slice(3)
+        self._slip_noise = np.full(3, loaded.noise.contact)
+        self._slip_noise[self._slip_axes] = loaded.noise.slip
         super().__init__(robot, loaded, source)
 
     @property
@@ -55,8 +59,7 @@ class Iekf(ModelBasedEstimator):
 
     def _advance(self, reading: Reading, contact: BoolArray, dt: float) -> None:
         state, previous = self._filter, self._previous
-        noise = self.config.noise
-        foot_noise = np.where(self._slipping, noise.slip, noise.contact)
+        foot_noise = np.where(self._slipping[:, None], self._slip_noise, self.config.noise.contact)
         state.propagate(previous.gyro, previous.accel, dt, foot_noise, self._rolling_world)
         foot, jacobian = reading.posture.foot - self._imu, reading.posture.jacobian
         state.drop(~contact)
@@ -74,6 +77,7 @@ class Iekf(ModelBasedEstimator):
         rate = reading.gyro - state.gyro_bias
         relative = reading.foot_velocity + np.cross(rate, reading.posture.foot - self._imu)
         over_ground = state.velocity + relative @ state.rotation.T - self._rolling_world
+        over_ground = over_ground[:, self._slip_axes]
         fast = (over_ground * over_ground).sum(axis=1) > self.config.slip_speed**2
         self._slipping = state.standing & fast
 

@@ -130,7 +130,7 @@ class InvariantFilter:
             gyro: (3,) rad/s.
             accel: (3,) m/s^2, specific force.
             dt: s.
-            foot_noise: (4,) (m/s)^2/Hz, of the standing feet's velocities.
+            foot_noise: (4, 3) (m/s)^2/Hz, of the standing feet's velocities along the world's axes.
             foot_velocity: (4, 3) m/s, world frame, known motion of the standing feet.
         """
         noise = self._noise
@@ -152,7 +152,7 @@ class InvariantFilter:
         diffusion = (noise.gyro * dt) * (bias_column @ bias_column.T)
         diagonal = np.einsum("ii->i", diffusion)
         diagonal[VELOCITY] += noise.accel * dt
-        diagonal[FEET] += np.where(standing, np.repeat(foot_noise, 3) * dt, 0.0)
+        diagonal[FEET] += np.where(standing, foot_noise.ravel() * dt, 0.0)
         diagonal[GYRO_BIAS] += noise.gyro_bias * dt
         diagonal[ACCEL_BIAS] += noise.accel_bias * dt
         covariance = transition @ (self.covariance + diffusion) @ transition.T
