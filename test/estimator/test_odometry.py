@@ -246,7 +246,8 @@ def test_twist_is_less_certain_the_more_happens():
     for value, term in (
         (sigma((0.0, 2 * 0.002, 0.0), zero, 0.0), 2 * np.array(linear.per_speed)),
         (sigma(zero, (0.0, 3 * 0.002, 0.0), 0.0), 3 * np.array(linear.per_rate)),
-        (sigma(zero, zero, 0.5), 0.5 * np.array(linear.per_doubt)),
+        (sigma(zero, zero, 0.9), (0.9 - linear.usual_doubt) * np.array(linear.per_doubt)),
+        (sigma(zero, zero, 0.1), np.zeros(3)),
     ):
         np.testing.assert_allclose(value[:3], np.hypot(linear.base, term))
         np.testing.assert_allclose(value[3:], angular.base)

@@ -43,10 +43,10 @@ class LinearVelocityError(BaseModel):
     """
 
     model_config = _STRICT
-    base: PositiveTriple = (0.008, 0.008, 0.008)
-    per_speed: NonNegativeTriple = (0.01, 0.01, 0.02)
-    per_rate: NonNegativeTriple = (0.012, 0.012, 0.014)
-    per_doubt: NonNegativeTriple = (0.25, 0.25, 0.2)
+    base: PositiveTriple = (0.009, 0.009, 0.009)
+    per_speed: NonNegativeTriple = (0.011, 0.006, 0.021)
+    per_rate: NonNegativeTriple = (0.01, 0.009, 0.011)
+    per_doubt: NonNegativeTriple = (0.3, 0.29, 0.25)
     usual_doubt: Annotated[float, Field(ge=0, le=1)] = 0.5
     doubt_time: Positive = 0.3
 
@@ -60,12 +60,14 @@ class AngularVelocityError(BaseModel):
     """
 
     model_config = _STRICT
-    base: PositiveTriple = (0.014, 0.014, 0.012)
-    per_acceleration: NonNegativeTriple = (0.00075, 0.00065, 0.0005)
+    base: PositiveTriple = (0.014, 0.014, 0.011)
+    per_acceleration: NonNegativeTriple = (0.00074, 0.00065, 0.0005)
 
 
 class ErrorModel(BaseModel):
     """How fast the pose becomes uncertain, and how uncertain the twist is. One standard deviation each.
+
+    The defaults are those of a Go2 in simulation, for a model that was not calibrated yet.
 
     Attributes:
         linear_velocity, angular_velocity: errors of the twist while moving, body frame.
@@ -83,15 +85,15 @@ class ErrorModel(BaseModel):
     model_config = _STRICT
     linear_velocity: LinearVelocityError = LinearVelocityError()
     angular_velocity: AngularVelocityError = AngularVelocityError()
-    standing_linear_velocity: PositiveTriple = (0.005, 0.002, 0.002)
-    standing_angular_velocity: PositiveTriple = (0.003, 0.005, 0.002)
-    slow_share: NonNegativeTriple = (0.3, 0.3, 0.6)
-    slow_time: Positive = 10.0
-    fast_time: PositiveTriple = (0.6, 0.6, 0.3)
-    yaw_per_sqrt_second: Positive = 0.001
-    yaw_rate: NonNegative = 0.0008
+    standing_linear_velocity: PositiveTriple = (0.009, 0.001, 0.002)
+    standing_angular_velocity: PositiveTriple = (0.003, 0.009, 0.002)
+    slow_share: NonNegativeTriple = (0.31, 0.38, 0.57)
+    slow_time: Positive = 30.0
+    fast_time: PositiveTriple = (0.5, 0.3, 0.01)
+    yaw_per_sqrt_second: Positive = 0.0005
+    yaw_rate: NonNegative = 0.001
     yaw_rate_time: Positive = 30.0
-    tilt: Positive = 0.014
+    tilt: Positive = 0.016
     tilt_time: Positive = 15.0
 
     @model_validator(mode="before")

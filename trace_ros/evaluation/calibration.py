@@ -130,8 +130,9 @@ def walk_of(name: str, run: EstimatedRun, log: SensorLog, settings: CalibrationS
     first = int(np.searchsorted(time, settings.warm_up_s)) + 1
     size = settings.samples_per_step
     steps = (len(time) - first) // size
-    if steps * size * float(np.median(dt)) < max(settings.horizon_s, *settings.fit_horizons_s):
-        raise TraceError(f"{name}: too short to be calibrated on: {log.duration_s:g} s")
+    needed = max(settings.horizon_s, *settings.fit_horizons_s) + settings.warm_up_s
+    if steps * size * float(np.median(dt)) < needed:
+        raise TraceError(f"{name}: {log.duration_s:.1f} s are too short to be calibrated on: {needed:g} s are needed")
     judged = slice(first, None, settings.twist_stride)
     at = first - 1 + size * np.arange(steps + 1)
     inside = slice(first, first + steps * size)
@@ -333,14 +334,16 @@ class Judgement:
     growth: dict[float, FloatArray]
 
     def rows(self) -> list[dict[str, Any]]:
-        """Coverage of each axis, then of all axes of a kind together: ``of``, ``axis``, ``coverage`` (three shares)."""
+        """Coverage of each axis, then of several together: ``of``, ``axis``, ``coverage`` (three shares).
+
+        Where X and Y of the odometry frame point is chance, so x and y, and roll and pitch, stand together too.
+        """
         rows = []
         pose = f"pose over {self.horizon_s:g} s"
-        for kind, axes, ratio in (("twist", TWIST_AXES, self.twist), (pose, POSE_AXES, self.pose)):
-            rows += [
-                {"of": kind, "axis": axis, "coverage": coverage(ratio[:, index])} for index, axis in enumerate(axes)
-            ]
-            rows.append({"of": kind, "axis": "all", "coverage": coverage(ratio)})
+        level: dict[str, list[int]] = {"x, y": [0, 1], "roll, pitch": [3, 4]}
+        for kind, axes, ratio, groups in (("twist", TWIST_AXES, self.twist, {}), (pose, POSE_AXES, self.pose, level)):
+            chosen = {axis: [index] for index, axis in enumerate(axes)} | groups | {"all": list(range(len(axes)))}
+            rows += [{"of": kind, "axis": axis, "coverage": coverage(ratio[:, of])} for axis, of in chosen.items()]
         return rows
 
     def joint(self) -> tuple[float, ...]:

@@ -1,0 +1,110 @@
+"""``trace calibrate``: what it prints and writes, and that the model stays what it was but for its card."""
+
+import json
+
+import numpy as np
+import pytest
+import yaml
+from commands import run_trace
+from untrained import export_untrained
+
+from trace_ros.estimator.checkpoint import load_model
+from trace_ros.estimator.error_model import ErrorModel
+from trace_ros.estimator.estimator import TraceEstimator
+from trace_ros.estimator.run import run_estimator
+from trace_ros.logs import SensorLog
+from trace_ros.robot import RobotDescription
+
+SET = """
+name: small
+seeds: [4]
+defaults:
+  duration: 23.0
+  settle: 0.3
+  hold_after: 0.4
+  phases: [{walk_to: [2.0, 0.0]}, {stand: 1.5}, {walk_to: [0.0, 0.0]}]
+courses: [{name: level}]
+"""
+ROBOT = RobotDescription.load("go2")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("files")
+    (folder / "small.yaml").write_text(SET)
+    export_untrained(folder / "model.pt", ROBOT)
+    return folder
+
+
+@pytest.fixture
+def trace(files, monkeypatch, capsys):
+    monkeypatch.chdir(files)
+    return lambda *arguments: run_trace(monkeypatch, capsys, *arguments)
+
+
+BASE = ("calibrate", "--courses", "small.yaml", "--model", "model.pt", "--jobs", "1")
+
+
+def test_fit_is_shown_and_written_and_is_what_is_judged_later(trace, files):
+    before = load_model(files / "model.pt")
+    result = trace(*BASE, "--seeds", "3", "--json", "c.json", "--plot", "out/c.png", "--write")
+    assert result.code == 0, result.err
+    assert "1 walks to fit, 1 to judge, 2 to be simulated" in result.err
+    for text in (
+        "pose over 10 s",
+        "pitch",
+        "1 sigma (68.3)",
+        "position ellipsoid",
+        "farthest from nominal",
+        "wrote c.json",
+    ):
+        assert text in result.out
+    assert (files / "out/c.png").read_bytes().startswith(b"\x89PNG")
+    data = json.loads((files / "c.json").read_text())
+    assert (data["seeds_fitted"], data["seeds_held_out"]) == ([3], [4])
+    axes = "vx|vy|vz|wx|wy|wz|all|x|y|z|roll|pitch|yaw|x, y|roll, pitch|all"
+    assert [row["axis"] for row in data["coverage"]] == axes.split("|")
+
+    after = load_model(files / "model.pt")
+    fitted = ErrorModel.model_validate(data["error_model"])
+    assert after.card.error_model == fitted != before.card.error_model
+    assert after.card.figures["calibration"]["coverage"] == data["coverage"]
+    assert after.card.model_copy(update={"error_model": before.card.error_model, "figures": {}}) == before.card
+    assert yaml.safe_load((files / "model.yaml").read_text()) == after.card.model_dump(mode="json")
+    # The network is the same to the bit; only the covariance is another.
+    log = SensorLog.load(next(files.glob("out/courses/small-*/level_4.npz"))).select(slice(0, 400))
+    first, second = (run_estimator(TraceEstimator(model, ROBOT), log).trajectory for model in (before, after))
+    np.testing.assert_array_equal(first.position, second.position)
+    np.testing.assert_array_equal(first.orientation, second.orientation)
+    assert not np.array_equal(first.covariance, second.covariance)
+
+    # Judged by itself it is what it was when it was fitted; nothing is simulated or written.
+    written = (files / "model.pt").read_bytes()
+    folder = next(files.glob("out/courses/small-*"))
+    result = trace(
+        "calibrate", "--courses", folder, "--model", "model.pt", "--seeds", "3", "--keep", "--json", "k.json"
+    )
+    assert result.code == 0, result.err
+    assert "0 walks to fit, 1 to judge, 0 to be simulated" in result.err
+    kept = json.loads((files / "k.json").read_text())
+    assert kept["coverage"] == data["coverage"]
+    assert kept["seeds_fitted"] == []
+    assert (files / "model.pt").read_bytes() == written
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--seeds", "3,4"), "seed 4 is both fitted and judged"),
+        (("--seeds", "3,three"), "--seeds '3,three': give whole numbers"),
+        (("--held-out", "5,5"), "--held-out '5,5': give names with commas between them, each once"),
+        (("--keep", "--write"), "--keep fits nothing"),
+        (("--courses", "moon"), "unknown set of courses 'moon'"),
+        (("--model", "none.pt"), "none.pt: no such model file"),
+    ],
+)
+def test_faults_are_one_line(trace, arguments, message):
+    result = trace(*BASE, *arguments)
+    assert result.code == 2
+    assert message in result.err
+    assert len(result.err.strip().splitlines()) == 1
