@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from rclpy.node import Node
@@ -110,3 +111,45 @@ def test_every_parameter_of_every_node_is_described_and_its_default_is_valid(mod
         if isinstance(parameter.default, (int, float)) and not isinstance(parameter.default, bool):
             assert parameter.minimum is not None
             assert parameter.maximum is not None
+
+
+def test_every_parameter_of_the_estimator_is_in_its_documentation() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "node.md").read_text(encoding="utf-8")
+    section = text[text.index("## Parameters") : text.index("## Start-up checks")]
+    for parameter in estimator_parameters.PARAMETERS:
+        mark = "\\*" if parameter.live else ""
+        assert f"`{parameter.name}`{mark}" in section, parameter.name
+
+
+LISTS = (Parameter("variances", [], "a list of numbers", "m", 0.1, 9.0, live=True, lengths=(0, 3)),)
+
+
+def test_lists_of_numbers() -> None:
+    def make(value: object = None) -> tuple[Node, Parameters]:
+        overrides = [] if value is None else [RosParameter("variances", value=value)]
+        node = Node("lists", parameter_overrides=overrides, use_global_arguments=False)
+        return node, Parameters(node, LISTS)
+
+    for value, expected in ((None, []), ([1.0, 2.0, 3.0], [1.0, 2.0, 3.0]), ([1, 2, 3], [1.0, 2.0, 3.0])):
+        node, parameters = make(value)
+        parameters.check()
+        assert parameters.numbers("variances") == expected
+        assert node.get_parameter("variances").type_ == RosParameter.Type.DOUBLE_ARRAY
+        assert "0 or 3 numbers from 0.1 to 9" in node.describe_parameter("variances").additional_constraints
+        result = node.set_parameters([RosParameter("variances", value=[3.0, 2.0, 1.0])])[0]
+        assert result.successful
+        assert parameters.numbers("variances") == [3.0, 2.0, 1.0]
+        result = node.set_parameters([RosParameter("variances", value=[3.0, 0.0, 1.0])])[0]
+        assert not result.successful
+        assert result.reason == "variances is 0.0, expected 0.1 to 9 m (number 2)"
+        node.destroy_node()
+    for value, complaint in (
+        ([1.0], "has 1 numbers, expected 0 or 3"),
+        (["a"], "is a list of texts, expected a list of numbers"),
+        ([1.0, 2.0, float("nan")], "is nan, expected a finite number .number 3."),
+        (1.0, "is a number, expected a list of numbers"),
+    ):
+        node, parameters = make(value)
+        with pytest.raises(TraceError, match=f"parameter 'variances' {complaint}"):
+            parameters.check()
+        node.destroy_node()
