@@ -9,7 +9,20 @@ from typing import NoReturn
 
 import typer
 
-from trace_ros.cli import attention, bag, calibrate, evaluate, export, report, robot, rollouts, simulate, soak, train
+from trace_ros.cli import (
+    attention,
+    bag,
+    calibrate,
+    evaluate,
+    export,
+    latency,
+    report,
+    robot,
+    rollouts,
+    simulate,
+    soak,
+    train,
+)
 from trace_ros.cli.common import errors
 from trace_ros.errors import TraceError
 
@@ -30,6 +43,7 @@ app.command("evaluate", short_help="Run the estimator over logs; print its error
 app.command("calibrate", short_help="Fit the covariance, and compare it with errors.")(calibrate.calibrate)
 app.command("report", short_help="The same, as one HTML page and pictures.")(report.report)
 app.command("attention", short_help="Compare attention on the feet with their contacts.")(attention.attention)
+app.command("latency", short_help="How long one step takes, beside other networks.")(latency.latency)
 app.command("soak", short_help="Run the ROS node for long: memory, step times, losses.")(soak.soak)
 app.add_typer(bag.app, name="bag", short_help="Look into bags, rescue and convert them.")
 app.add_typer(robot.app, name="robot", short_help="Look at robot descriptions and check them.")
