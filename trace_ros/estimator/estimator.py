@@ -227,7 +227,7 @@ class TraceEstimator:
                 estimate = self._advance(made, (made.stamp_ns - self._stepped_ns) * 1e-9)
             return None if estimate is None else self._carry_on(estimate, sample.stamp_ns)
         dt = (sample.stamp_ns - self._stepped_ns) * 1e-9
-        if plan.steps > 1 and self._state is not None:
+        if plan.steps > 1 and self._running:
             self._pose.widen(*self._unseen_motion(dt, dt))
         for step in range(1, plan.steps):
             self._advance(between(before, sample, step / plan.steps), dt / plan.steps)
