@@ -48,7 +48,7 @@ def latency(
 
     table = Table(title=f"one step, ms ({steps:,} each, one thread, batch 1)")
     for column in ("", "mean", "std", "p50", "p99", "max", "of eager p50"):
-        table.add_column(column, justify="right" if column else "left")
+        table.add_column(column, justify="right" if column else "left", no_wrap=not column)
     for name, row in rows.items():
         relative = compared.get(f"{name}/eager_window", 1.0)
         numbers = (row.mean_ms, row.std_ms, row.p50_ms, row.p99_ms, row.max_ms)

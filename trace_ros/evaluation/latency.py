@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import count as counting
 from itertools import cycle
 from typing import Any
@@ -106,7 +107,8 @@ def steps_to_time(
     legolas, frames = _scripted(LegolasSized().eval()), torch.randn(1, 44, 50)
     steps["legolas"] = lambda: legolas(frames)
     steps["nmn"] = _nmn_step(_scripted(NmnSized().eval()))
-    steps["floor"] = _scripted(Products(network).eval())
+    products = Products(network).eval()
+    steps["floor"] = partial(_scripted(products), products.vectors())
     return {name: steps[name] for name in ROWS if name in steps}
 
 

@@ -122,18 +122,21 @@ class NmnSized(nn.Module):
 
 
 class Products(nn.Module):
-    """Nothing but the products of a matrix with a vector that a streaming step needs, on vectors of ones."""
+    """Nothing but the products of a matrix with a vector that a streaming step needs."""
 
     weights: list[Tensor]
-    vectors: list[Tensor]
 
     def __init__(self, network: TraceNetwork) -> None:
         super().__init__()
         folded = [value.detach() for value in fold(network)]
         # Column by column, as StreamingTrace keeps them: that is the quicker order.
         self.weights = [value.T.contiguous().T for value in folded if value.dim() == 2]
-        self.vectors = [torch.ones(value.shape[1]) for value in self.weights]
 
-    def forward(self) -> list[Tensor]:
-        """All products: what is not given back, TorchScript would not work out."""
-        return [torch.mv(weight, vector) for weight, vector in zip(self.weights, self.vectors)]  # noqa: B905
+    # TorchScript leaves out what is not given back, and works out once what does not depend on arguments.
+    def forward(self, vectors: list[Tensor]) -> list[Tensor]:
+        """The products, one for each vector of `vectors`."""
+        return [torch.mv(weight, vector) for weight, vector in zip(self.weights, vectors)]  # noqa: B905
+
+    def vectors(self) -> list[Tensor]:
+        """Vectors of the right lengths."""
+        return [torch.ones(weight.shape[1]) for weight in self.weights]
