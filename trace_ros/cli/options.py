@@ -31,6 +31,9 @@ ReferenceOption = Annotated[str | None, typer.Option(help="nav_msgs/Odometry top
 EstimatorOption = Annotated[
     str, typer.Option(help="What estimates: trace, iekf, iekf_sr or leg_odometry (docs/baselines.md).")
 ]
+BackendOption = Annotated[
+    str | None, typer.Option(help="Physics engine instead of the course's: mujoco, bullet or raisim.")
+]
 JsonOption = Annotated[Path | None, typer.Option("--json", help="Also write the result here.")]
 
 

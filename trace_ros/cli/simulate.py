@@ -12,6 +12,7 @@ from rich.table import Table
 
 from trace_ros.bags import Storage, write_log
 from trace_ros.cli.common import check_output, console, progress_bar, say, write_json
+from trace_ros.cli.options import BackendOption
 from trace_ros.errors import TraceError
 from trace_ros.robot import LEG_NAMES, RobotDescription
 
@@ -36,6 +37,7 @@ def simulate(
     npz: Annotated[
         Path | None, typer.Option(help="Write a .npz; it keeps contacts and foot forces, a bag does not.")
     ] = None,
+    backend: BackendOption = None,
     noise: Annotated[bool, typer.Option(help="Write what real sensors would say, or what perfect ones would.")] = True,
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write the summary here.")] = None,
 ) -> None:
@@ -61,6 +63,8 @@ def simulate(
     plan = Course.load(course)
     if stand is not None:
         plan = plan.standing(stand)
+    if backend is not None:
+        plan = plan.simulated_by(backend)
     physics = plan.physics
     say(
         f"simulating {description.name} on the course {plan.name!r}: {plan.duration:g} s at "
@@ -75,6 +79,7 @@ def simulate(
     summary = summarise(rollout) | {
         "robot": description.name,
         "course": plan.name,
+        "backend": physics.backend,
         "seed": seed,
         "simulated_in_s": round(time.perf_counter() - began, 3),
     }
@@ -116,7 +121,7 @@ def _table(summary: dict[str, Any]) -> Table:
     table.add_column("")
     table.add_column("", justify="right")
     for name, value in summary.items():
-        if name in ("robot", "course", "seed"):
+        if name in ("robot", "course", "backend", "seed"):
             continue
         text = (
             ", ".join(f"{leg} {count}" for leg, count in value.items()) if isinstance(value, dict) else f"{value:.6g}"

@@ -194,14 +194,19 @@ class SimulationBackend(Protocol):
         """Sliding friction of each foot from now on, (B, 4)."""
 
 
+def check_backend(name: str) -> None:
+    """Raises `TraceError` where no engine has this name."""
+    if name not in BACKENDS:
+        raise TraceError(f"unknown simulation backend {name!r}: known are {', '.join(sorted(BACKENDS))}")
+
+
 def create_backend(scenes: Sequence[Scene], robot: RobotDescription, config: PhysicsConfig) -> SimulationBackend:
     """The engine that the configuration names.
 
     Raises:
         TraceError: unknown engine, or not installed.
     """
-    if config.backend not in BACKENDS:
-        raise TraceError(f"unknown simulation backend {config.backend!r}: known are {', '.join(sorted(BACKENDS))}")
+    check_backend(config.backend)
     module, name, distribution = BACKENDS[config.backend]
     try:
         backend = getattr(import_module(module), name)

@@ -6,7 +6,7 @@ It is for evaluation: its contact solver is one that no estimator was trained on
   joints' damping and dry friction. Bullet's own position control is a velocity constraint without gains in N m/rad.
 - Bullet knows no rotor inertia. The links that the first and the third joint of a leg move get it, about the joint's
   axis: each joint then has its inertia (the second joint through the third one's link, whose axis is parallel), but the
-  body feels it too, as if the rotors turned with their links: 10 to 20 % more inertia in roll and pitch on a Go2.
+  body feels it too, as if the rotors turned with their links: 20 % more inertia in roll on a Go2, 8 % in pitch.
 - Contacts are springs with dampers (see `contact_stiffness`), of one stiffness for each part of the ground; friction
   is Coulomb's.
 
@@ -64,9 +64,9 @@ with _quiet():
 
 _BASE = -1
 """Link index of the root."""
-# Stiffness of a foot's contact over that of a quarter of the robot vibrating with the contact's time constant: puts
-# Bullet's static sinkage where MuJoCo's is, whose impedance makes contacts stiffer at rest than in motion.
-_STIFFENING = 2.8
+# Stiffness of a foot's contact over that of a quarter of the robot vibrating with the contact's time constant. Found by
+# letting a Go2 walk in both engines: so its feet are in the ground as deep as in MuJoCo on average, hard or soft.
+_STIFFENING = 2.0
 # Part of the full stiffness that soft ground has at its surface (MuJoCo: 9/19, by its impedance of 0.9 and 0.95).
 _SURFACE_STIFFNESS = 0.5
 _SHALLOWEST = 0.001
@@ -76,6 +76,12 @@ _BODY_FRICTION = 1.0
 # Coulomb friction of a joint acts on at least this inertia (kg m^2), a tenth of a rotor's.
 _SMALLEST_INERTIA = 1e-3
 _SMALLEST_FRICTION = 1e-6
+_NOWHERE = (0.0, 0.0, 0.0)
+"""Normal of a foot without contact."""
+# A state: pose and velocity of the root's inertial frame, joints. All in the world frame, quaternions x, y, z, w.
+_POSITION, _ORIENTATION, _VELOCITY, _RATE = slice(0, 3), slice(3, 7), slice(7, 10), slice(10, 13)
+_JOINT_POSITION, _JOINT_VELOCITY = slice(13, 13 + JOINTS), slice(13 + JOINTS, 13 + 2 * JOINTS)
+_STATE_SIZE = 13 + 2 * JOINTS
 # Faster joints (rad/s) than Bullet's default of 100 are left alone.
 _FASTEST_JOINT = 1e4
 
@@ -257,30 +263,30 @@ class _RobotWorld:
         self, target: FloatArray, push: FloatArray, steps: int, trace: PhysicsTrace, robot: int, start: int
     ) -> None:
         """``steps`` physics steps; target (steps, 12) rad, push (6,) N, N m. Records them as the protocol says."""
-        pose, speed = np.empty((steps, 7)), np.empty((steps, 6))
-        joints = np.empty((steps, 2, JOINTS))
+        states = np.empty((steps, _STATE_SIZE))
         for step in range(steps):
             if not self._broken:
                 self._step(target[step], push)
-            pose[step], speed[step], joints[step] = self._pose, self._speed, self._joint_state
+            states[step] = self._state
             self._record_contacts(trace, robot, start + step)
         part = slice(start, start + steps)
         offset, turn = self._inertial
-        rotation = Rotation.from_quat(pose[:, 3:]) * turn.inv()
+        rotation = Rotation.from_quat(states[:, _ORIENTATION]) * turn.inv()
         arm = rotation.apply(-offset)
-        trace.position[robot, part] = pose[:, :3] + arm
+        velocity, rate = states[:, _VELOCITY], states[:, _RATE]
+        trace.position[robot, part] = states[:, _POSITION] + arm
         trace.orientation[robot, part] = rotation.as_quat()
-        trace.velocity[robot, part] = speed[:, :3] + np.cross(speed[:, 3:], arm)
-        trace.angular_velocity[robot, part] = rotation.inv().apply(speed[:, 3:])
-        trace.joint_position[robot, part] = joints[:, 0]
-        trace.joint_velocity[robot, part] = joints[:, 1]
+        trace.velocity[robot, part] = velocity + np.cross(rate, arm)
+        trace.angular_velocity[robot, part] = rotation.inv().apply(rate)
+        trace.joint_position[robot, part] = states[:, _JOINT_POSITION]
+        trace.joint_velocity[robot, part] = states[:, _JOINT_VELOCITY]
 
     def _step(self, target: FloatArray, push: FloatArray) -> None:
         bullet.setJointMotorControlArray(
             self._robot,
             self._joints,
             bullet.TORQUE_CONTROL,
-            forces=self._torque(target, *self._joint_state).tolist(),
+            forces=self._torque(target, self._state[_JOINT_POSITION], self._state[_JOINT_VELOCITY]).tolist(),
             physicsClientId=self._client,
         )
         if push.any():
@@ -301,10 +307,10 @@ class _RobotWorld:
     def _push(self, push: FloatArray) -> None:
         """Lasts for one step."""
         offset, turn = self._inertial
-        rotation = Rotation.from_quat(self._pose[3:]) * turn.inv()
+        rotation = Rotation.from_quat(self._state[_ORIENTATION]) * turn.inv()
         # The force acts at the base link's origin: at the centre of mass it is the same with a torque.
         force, torque = push[:3], push[3:] + np.cross(rotation.apply(-offset), push[:3])
-        place = self._pose[:3].tolist()
+        place = self._state[_POSITION].tolist()
         bullet.applyExternalForce(
             self._robot, _BASE, force.tolist(), place, bullet.WORLD_FRAME, physicsClientId=self._client
         )
@@ -317,27 +323,18 @@ class _RobotWorld:
         pose = bullet.getBasePositionAndOrientation(self._robot, physicsClientId=client)
         speed = bullet.getBaseVelocity(self._robot, physicsClientId=client)
         joints = bullet.getJointStates(self._robot, self._joints, physicsClientId=client)
-        pose_now = np.array(pose[0] + pose[1])
-        speed_now = np.array(speed[0] + speed[1])
-        joints_now = np.array([joint[:2] for joint in joints]).T
+        state = np.array([*pose[0], *pose[1], *speed[0], *speed[1], *(j[0] for j in joints), *(j[1] for j in joints)])
         # A state that blew up ends the rollout as a fall, and the engine is left alone with it.
-        self._broken = not (
-            np.isfinite(pose_now).all() and np.isfinite(speed_now).all() and np.isfinite(joints_now).all()
-        )
+        self._broken = not np.isfinite(state).all()
         if not self._broken:
-            self._pose, self._speed, self._joint_state = pose_now, speed_now, joints_now
+            self._state = state
 
     def _record_contacts(self, trace: PhysicsTrace, robot: int, step: int) -> None:
-        # One step may be recorded twice when a trace is used again.
-        trace.foot_force[robot, step] = 0.0
-        trace.foot_normal[robot, step] = 0.0
         trace.torso_contact[robot, step] = self._broken
-        if self._broken:
-            return
-        strongest = [0.0] * LEGS
-        for contact in bullet.getContactPoints(self._robot, physicsClientId=self._client):
-            link, pressure = contact[3], contact[9]
-            # Bullet also lists points that are only near.
+        forces, normals, strongest = np.zeros((LEGS, 3)), [_NOWHERE] * LEGS, [0.0] * LEGS
+        # Bullet also lists points that are only near: without pressure.
+        for contact in () if self._broken else bullet.getContactPoints(self._robot, physicsClientId=self._client):
+            link, normal, pressure = contact[3], contact[7], contact[9]
             if pressure <= 0.0:
                 continue
             if link in self._torso:
@@ -345,16 +342,15 @@ class _RobotWorld:
             leg = self._leg_of_link.get(link)
             if leg is None:
                 continue
-            normal = np.array(contact[7])
-            trace.foot_force[robot, step, leg] += (
-                pressure * normal + contact[10] * np.array(contact[11]) + contact[12] * np.array(contact[13])
-            )
+            along, aside = contact[11], contact[13]
+            forces[leg] += [pressure * normal[i] + contact[10] * along[i] + contact[12] * aside[i] for i in range(3)]
             if pressure > strongest[leg]:
-                strongest[leg] = pressure
-                trace.foot_normal[robot, step, leg] = normal
+                strongest[leg], normals[leg] = pressure, normal
                 if (own := contact[2] in self._own_friction) != self._on_own[leg]:
                     self._on_own[leg] = own
                     self._apply_foot_friction(leg)
+        trace.foot_force[robot, step] = forces
+        trace.foot_normal[robot, step] = normals
 
     def _add_terrain(self, terrain: Terrain, mass: float) -> None:
         for plane in terrain.planes:

@@ -16,7 +16,14 @@ from trace_ros.errors import TraceError
 from trace_ros.geometry import roll_pitch_yaw
 from trace_ros.resources import config_directory, read_yaml
 from trace_ros.robot import RobotDescription
-from trace_ros.sim.backend import CONTROL_RATE_HZ, PhysicsConfig, PhysicsTrace, RobotDynamics, Scene
+from trace_ros.sim.backend import (
+    CONTROL_RATE_HZ,
+    PhysicsConfig,
+    PhysicsTrace,
+    RobotDynamics,
+    Scene,
+    check_backend,
+)
 from trace_ros.sim.contacts import ContactLabelConfig
 from trace_ros.sim.domain_randomization import (
     RandomizationConfig,
@@ -176,6 +183,15 @@ class Course(BaseModel):
                 "patches": (),
             }
         )
+
+    def simulated_by(self, backend: str) -> Course:
+        """The same in another engine.
+
+        Raises:
+            TraceError: no engine has this name.
+        """
+        check_backend(backend)
+        return self.model_copy(update={"physics": self.physics.model_copy(update={"backend": backend})})
 
     def terrain(self, rng: np.random.Generator) -> Terrain:
         """The ground: a plane with the patches on it."""

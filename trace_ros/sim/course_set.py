@@ -15,13 +15,14 @@ from pydantic import BaseModel, Field, ValidationError, field_validator, model_v
 from trace_ros.errors import TraceError
 from trace_ros.resources import config_directory, merged, read_yaml
 from trace_ros.robot import RobotDescription, describe_validation_error
+from trace_ros.sim.backend import BACKENDS
 from trace_ros.sim.course import Course, course_file, holds_set
 from trace_ros.sim.ranges import STRICT, load_yaml_model
 
 Seed = Annotated[int, Field(ge=0)]
 
-# What decides how a course goes besides this package's own code.
-_LIBRARIES = ("mujoco", "numpy", "scipy", "torch")
+# What decides how a course goes besides this package's own code and the engine.
+_LIBRARIES = ("numpy", "scipy", "torch")
 
 
 class CourseSet(BaseModel):
@@ -135,15 +136,25 @@ class CourseSet(BaseModel):
         except ValidationError as error:
             raise TraceError(f"set {self.name!r}: {describe_validation_error(error)}") from error
 
+    def simulated_by(self, backend: str) -> CourseSet:
+        """The same courses in another engine.
+
+        Raises:
+            TraceError: no engine has this name.
+        """
+        courses = tuple(course.simulated_by(backend) for course in self.courses)
+        return self.model_copy(update={"courses": courses})
+
 
 def set_digest(courses: CourseSet, robot: RobotDescription) -> str:
     """Eight hexadecimal digits that change with all that the courses' logs depend on besides the seed: the courses, the
-    robot's files, this package's simulation code, and the versions of the libraries below it.
+    robot's files, this package's simulation code, and the versions of the libraries below it. Of the engines only those
+    count that the courses use.
 
     Raises:
         TraceError: a file of the robot cannot be read.
     """
-    digest = hashlib.sha256(_code_digest())
+    digest = hashlib.sha256(_code_digest(frozenset(course.physics.backend for course in courses.courses)))
     for course in courses.courses:
         digest.update(json.dumps(course.model_dump(mode="json"), sort_keys=True).encode())
     # The clamp belongs to the estimator; where the files lie does not matter.
@@ -170,12 +181,15 @@ def _robot_files(robot: RobotDescription) -> Iterator[bytes]:
 
 
 @cache
-def _code_digest() -> bytes:
+def _code_digest(engines: frozenset[str]) -> bytes:
     digest = hashlib.sha256()
     package = Path(__file__).resolve().parents[1]
-    for path in (*sorted((package / "sim").glob("*.py")), package / "robot.py", package / "geometry.py"):
+    # Modules of one engine begin with its name.
+    others = tuple(f"{engine}_" for engine in BACKENDS if engine not in engines)
+    shared = [path for path in sorted((package / "sim").glob("*.py")) if not path.name.startswith(others)]
+    for path in (*shared, package / "robot.py", package / "geometry.py"):
         digest.update(path.name.encode() + path.read_bytes())
-    for library in _LIBRARIES:
+    for library in (*_LIBRARIES, *sorted(BACKENDS[engine][2] for engine in engines if engine in BACKENDS)):
         digest.update(_version(library))
     return digest.digest()
 
