@@ -18,6 +18,7 @@ from nav_msgs.msg import Odometry
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Imu, JointState
 from std_msgs.msg import String
+from std_srvs.srv import Trigger
 from tf2_msgs.msg import TFMessage
 
 from trace_ros.logs import SensorLog
@@ -103,7 +104,7 @@ class Diagnostics:
 
 
 def test_silence_is_told_with_its_reason(activate: Callable, client) -> None:
-    publisher = client.publisher(String, "/imu/data")
+    client.publisher(String, "/imu/data")
     silent = client.publisher(JointState, "/joint_states")
     diagnostics = Diagnostics(client)
     node = activate()
@@ -116,19 +117,15 @@ def test_silence_is_told_with_its_reason(activate: Callable, client) -> None:
     status = diagnostics.wait_for(lambda s: "(no publisher)" in s.message)
     assert status.level == DiagnosticStatus.STALE
     assert "no message on /imu/data yet (1 publisher: /test_client, of type std_msgs/msg/String" in status.message
-    client.node.destroy_publisher(publisher)
-    imu = client.publisher(Imu, "/imu/data")
-    wait_until(lambda: imu.get_subscription_count() > 0, 20, "a subscriber")
-    time.sleep(0.3)
-    for k in range(3):
-        message = Imu()
-        set_stamp(message.header.stamp, 10**9 + k * 2_000_000)
-        imu.publish(message)
-        time.sleep(0.3)
-    node.wait_for("/imu/data: messages come")
-    node.wait_for("/imu/data: nothing received for")
     # One line a reason and not one a second; the first may be from before the publisher was discovered.
     assert 2 <= len(node.lines("/joint_states: nothing received")) <= 3
+    joints = client.publisher(JointState, "/joint_states")
+    deadline = time.monotonic() + 40
+    while not node.lines("/joint_states: messages come") and time.monotonic() < deadline:
+        joints.publish(JointState())
+        time.sleep(0.05)
+    assert node.lines("/joint_states: messages come")
+    node.wait_for("/joint_states: nothing received for")
 
 
 def test_an_incompatible_qos_is_named(activate: Callable, client) -> None:
@@ -274,3 +271,43 @@ def test_a_model_deleted_after_configure_is_no_matter_and_before_it_one_line(
     assert client.change_state(Transition.TRANSITION_CONFIGURE)
     assert client.change_state(Transition.TRANSITION_ACTIVATE)
     assert "Traceback" not in node.log()
+
+
+def test_two_robots_on_one_graph_do_not_hear_each_other(
+    start_node: Callable, client, robot: RobotDescription, model: Path
+) -> None:
+    names = ("alpha", "beta")
+    arguments = {name: ["-r", f"__ns:=/{name}", "-r", "/tf:=tf"] for name in names}
+    nodes = [start_node("estimator_node", *arguments[name], model=model, **QUICK) for name in names]
+    for node in nodes:
+        node.wait_for("unconfigured: waiting", 120.0)
+    for name in names:
+        assert client.change_state(Transition.TRANSITION_CONFIGURE, f"/{name}/estimator")
+        assert client.change_state(Transition.TRANSITION_ACTIVATE, f"/{name}/estimator")
+    odometry = {name: client.listen(Odometry, f"/{name}/odom") for name in names}
+    transforms = {name: client.listen(TFMessage, f"/{name}/tf") for name in names}
+    diagnostics = Diagnostics(client)
+    Feed(client, robot, "/alpha").send(walking(robot, 0.3))
+    wait_until(lambda: len(odometry["alpha"]) == 150 - 29, 20, "alpha's odometry")
+    assert len(transforms["alpha"]) == len(odometry["alpha"])
+    assert odometry["beta"] == transforms["beta"] == []
+    status = diagnostics.wait_for(lambda s: s.name == "beta/estimator: estimator")
+    assert "no message on /beta/imu/data yet (no publisher)" in status.message
+    assert "nodes are named" not in status.message
+
+
+def test_after_a_reset_earlier_stamps_are_taken_and_the_run_is_a_fresh_one(
+    activate: Callable, client, robot: RobotDescription
+) -> None:
+    odometry = client.listen(Odometry, "/odom")
+    activate(initial_pose=[3.0, 2.0, 0.0, 0.5])
+    feed = Feed(client, robot)
+    log = walking(robot, 0.4)
+    feed.send(log)
+    wait_until(lambda: len(odometry) == len(log) - 29, 20, "odometry")
+    assert odometry[0].pose.pose.position.x == 3.0
+    assert client.call(Trigger, "/estimator/reset", Trigger.Request()).success
+    first = list(odometry)
+    feed.send(log)
+    wait_until(lambda: len(odometry) == 2 * len(first), 20, "odometry")
+    assert odometry[len(first) :] == first  # every field of every message

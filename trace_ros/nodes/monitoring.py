@@ -19,8 +19,8 @@ from trace_ros.nodes.inputs import Inputs
 from trace_ros.nodes.outputs import Outputs
 from trace_ros.nodes.parameters import Parameters
 
-_WATCH_S = 0.5
-"""How often the graph and the inputs are looked at."""
+_WATCH_S, _GRAPH_S = 0.5, 2.0
+"""How often the inputs and the graph are looked at; asking for the graph takes longer than a step."""
 
 _RATE_SAMPLES = 200
 """IMU messages after which the rate is judged for the first time."""
@@ -77,8 +77,9 @@ class Monitor:
         self._rivals: list[str] = []
         self._rate_warning = ""
         self.setup_faults, self.setup_warnings = [], []
-        self._started_s = self._last_report_s = self._rate_since_s = time.monotonic()
+        self._started_s = self._last_report_s = time.monotonic()
         self._rate_from: tuple[int, int] | None = None
+        self._graph_due_s = 0.0
 
     def close(self) -> None:
         """Give publisher and timers back."""
@@ -114,6 +115,9 @@ class Monitor:
         else:
             self.transforms.close()
             self.transforms.rival = ""
+        if now < self._graph_due_s:
+            return
+        self._graph_due_s = now + _GRAPH_S
         rivals = self.graph.rivals()
         if self.transforms.rival:
             rivals.append(self.transforms.rival)
@@ -172,7 +176,7 @@ class Monitor:
             max(now - self._last_report_s, 1e-3),
             parameters.number("sensor_timeout"),
             inputs.streams.tally.counts,
-            {topic: self.graph.publishers(topic) for topic in (inputs.imu_topic, inputs.joints_topic)},
+            self._publishers_of_silent_inputs(now),
             self._facts | self._changing_facts(),
             int(self._node.get_clock().now().nanoseconds),
             [
@@ -195,6 +199,12 @@ class Monitor:
         name = f"{self._node.get_fully_qualified_name().lstrip('/')}: estimator"
         stamp = self._node.get_clock().now().to_msg()
         self._publisher.publish(diagnostics.diagnostic_array(stamp, name, self._robot, level, message, values))
+
+    def _publishers_of_silent_inputs(self, now: float) -> dict[str, str]:
+        limit = self._parameters.number("sensor_timeout")
+        streams = (self.statistics.imu, self.statistics.joints)
+        silent = [stream.topic for stream in streams if (age := stream.age_s(now)) is None or age > limit]
+        return {topic: self.graph.publishers(topic) for topic in silent}
 
     def _changing_facts(self) -> dict[str, str]:
         streams = self._inputs.streams
