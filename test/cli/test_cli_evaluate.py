@@ -138,3 +138,19 @@ def test_bad_input_is_one_line_and_exit_code_2(files, trace, arguments, message)
     assert errors[0].startswith("error: ")
     assert message.format(f=files) in errors[0]
     assert "Traceback" not in result.err
+
+
+def test_a_filter_is_evaluated_like_a_model(files, trace, tmp_path):
+    result = trace("evaluate", files / "walk", "--estimator", "leg_odometry", "--json", tmp_path / "r.json")
+    assert result.code == 0, result.err
+    assert "leg_odometry by" in result.out
+    written = json.loads((tmp_path / "r.json").read_text())
+    assert written["estimator"] == "leg_odometry"
+    assert written["logs"][0]["source"] == "leg_odometry"
+    assert written["logs"][0]["metrics"]["compared_samples"] == 750 - 29 - 30
+    unknown = trace("evaluate", files / "walk", "--estimator", "ekf")
+    assert unknown.code == 2
+    assert "no estimator is called 'ekf'" in unknown.err
+    wrong = trace("evaluate", files / "walk", "--estimator", "iekf", "--model", files / "model.pt")
+    assert wrong.code == 2
+    assert "takes its numbers from a YAML file" in wrong.err
