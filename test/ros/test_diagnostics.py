@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from trace_ros.nodes import diagnostics
@@ -134,3 +135,14 @@ def test_a_level_gets_worse_at_once_and_better_after_a_while() -> None:
     assert hold.update(7.5, STALE, "silent", 2.0)[0] == ERROR
     assert hold.update(9.5, STALE, "silent", 2.0) == (STALE, "silent")
     assert hold.update(9.6, OK, "estimating", 0.0) == (OK, "estimating")
+
+
+def test_the_usual_rate_is_that_of_the_sender_whatever_is_lost() -> None:
+    stream = InputStatistics("/imu/data")
+    rng = np.random.default_rng(0)
+    for k in range(400):
+        if rng.random() < 0.6 or k == 0:
+            stream.arrived(0.0, k * 2_000_000)
+        if k == 150:
+            assert stream.usual_rate_hz() is None
+    assert stream.usual_rate_hz() == pytest.approx(500.0)

@@ -19,6 +19,9 @@ _SEVERITY = {OK: 0, WARN: 1, STALE: 2, ERROR: 3}
 _HISTORY = 2000
 """Steps over which step time and latency are told (4 s at 500 Hz)."""
 
+_INTERVALS = 200
+"""Intervals between stamps from which the usual one is told."""
+
 _SLOW = 100
 """Steps after which it is judged whether the estimator keeps up."""
 
@@ -38,6 +41,8 @@ class InputStatistics:
     messages: int = 0
     last_arrival_s: float | None = None
     last_stamp_ns: int | None = None
+    intervals_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_INTERVALS))
+    """Between the stamps of the last messages."""
     _reported: int = 0
     _reported_stamp_ns: int | None = None
 
@@ -45,7 +50,16 @@ class InputStatistics:
         """Count one message."""
         self.messages += 1
         self.last_arrival_s = now_s
+        if stamp_ns is not None and self.last_stamp_ns is not None:
+            self.intervals_ns.append(stamp_ns - self.last_stamp_ns)
         self.last_stamp_ns = stamp_ns
+
+    def usual_rate_hz(self) -> float | None:
+        """Rate by the median interval of stamps, which lost messages hardly change; None before there are enough."""
+        if len(self.intervals_ns) < _INTERVALS:
+            return None
+        usual_ns = float(np.median(np.fromiter(self.intervals_ns, dtype=float)))
+        return 1e9 / usual_ns if usual_ns > 0 else None
 
     def since_last_report(self) -> tuple[int, float | None]:
         """Messages since this was last asked, and their rate by stamps (Hz), None where stamps do not tell."""

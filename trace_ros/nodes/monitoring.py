@@ -22,9 +22,6 @@ from trace_ros.nodes.parameters import Parameters
 _WATCH_S, _GRAPH_S = 0.5, 2.0
 """How often the inputs and the graph are looked at; asking for the graph takes longer than a step."""
 
-_RATE_SAMPLES = 200
-"""IMU messages after which the rate is judged for the first time."""
-
 _ODOMETRY_TOPICS = ("odom", "estimator/foot_reliability")
 
 
@@ -78,7 +75,6 @@ class Monitor:
         self._rate_warning = ""
         self.setup_faults, self.setup_warnings = [], []
         self._started_s = self._last_report_s = time.monotonic()
-        self._rate_from: tuple[int, int] | None = None
         self._graph_due_s = 0.0
 
     def close(self) -> None:
@@ -143,19 +139,10 @@ class Monitor:
                 self._node.get_logger().info(f"{stream.topic}: messages come")
 
     def _judge_rate(self) -> None:
-        """Compare the IMU's rate by stamp with the model's, over some hundred messages at a time."""
-        imu = self.statistics.imu
-        if imu.last_stamp_ns is None:
+        """Compare the IMU's rate by stamp with the model's."""
+        rate_hz = self.statistics.imu.usual_rate_hz()
+        if rate_hz is None:
             return
-        here = imu.messages, imu.last_stamp_ns
-        if self._rate_from is None or here[1] <= self._rate_from[1]:
-            self._rate_from = here
-            return
-        count = here[0] - self._rate_from[0]
-        if count < _RATE_SAMPLES:
-            return
-        rate_hz = count / ((here[1] - self._rate_from[1]) * 1e-9)
-        self._rate_from = here
         found = [str(finding) for finding in check_rate(rate_hz, self._rate_hz, CheckSettings())]
         if found and not self._rate_warning:
             self._node.get_logger().warning(found[0])
