@@ -263,8 +263,9 @@ def test_at_another_rate_it_is_resampled_to_the_networks_own(estimator, rate_hz)
     assert (np.diff(run.stamp_ns) > 0).all()
 
 
-def test_a_model_that_knows_a_rate_follows_it_sample_by_sample(network, estimator, robot, tmp_path):
-    card = estimator.model.card.model_copy(update={"interval_s": (0.0015, 0.0055)})
+def test_a_model_that_was_trained_at_a_rate_follows_it_sample_by_sample(network, estimator, robot, tmp_path):
+    rates = {"sampling": {"rates": {"500": 0.7, "400": 0.1, "200": 0.2, "50": 0.0}}}
+    card = estimator.model.card.model_copy(update={"interval_s": (0.0009, 0.0101), "simulation": rates})
     export_model(network, card, tmp_path / "trace.pt")
     several = TraceEstimator(load_model(tmp_path / "trace.pt"), robot)
     for interval_ns, told in ((2_000_000, 0.002), (2_500_000, 0.0025), (5_000_000, 0.005), (8_000_000, 0.002)):

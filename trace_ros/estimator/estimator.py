@@ -411,10 +411,16 @@ def _upright(roll: float, pitch: float, heading: float) -> tuple[float, float, f
 
 
 def _known_intervals(card: ModelCard) -> tuple[float, float]:
-    """The shortest and longest interval (s) of a stream that the network can follow sample by sample."""
-    if card.interval_s is not None:
-        return card.interval_s
-    return (1.0 - _OTHER_RATE) / card.rate_hz, (1.0 + _OTHER_RATE) / card.rate_hz
+    """The shortest and longest interval (s) of a stream that the network can follow sample by sample.
+
+    Those of the rates that it was trained at. Single intervals may differ by more (``trained_intervals_s``): training
+    shows jitter and lost samples, but no stream of them.
+    """
+    rates = [card.rate_hz]
+    sampling = card.simulation.get("sampling")
+    if isinstance(sampling, dict) and isinstance(sampling.get("rates"), dict):
+        rates += [float(rate) for rate, share in sampling["rates"].items() if share]
+    return (1.0 - _OTHER_RATE) / max(rates), (1.0 + _OTHER_RATE) / min(rates)
 
 
 def _copied(sample: Sample) -> Sample:
