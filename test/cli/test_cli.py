@@ -103,5 +103,5 @@ def test_commands_are_registered():
     from trace_ros.cli import app
 
     names = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
-    expected = {"simulate", "rollouts", "train", "export", "calibrate", "evaluate", "report", "attention", "soak"}
-    assert names == expected | {"bag", "robot"}
+    expected = {"simulate", "rollouts", "train", "export", "calibrate", "evaluate", "report", "attention"}
+    assert names == expected | {"soak", "latency", "bag", "robot"}

@@ -94,11 +94,13 @@ def test_huge_files_are_not_opened(tmp_path, monkeypatch):
     assert "too many" in refused(path)
 
 
-@pytest.mark.parametrize("name", ["trace", "paper"])
-def test_shipped_configs_load(name):
+@pytest.mark.parametrize(
+    ("name", "rows", "simulation"), [("trace", 6029, "simulation.yaml"), ("paper", 2029, "simulation_paper.yaml")]
+)
+def test_shipped_configs_load(name, rows, simulation):
     config = TrainingConfig.load(name)
-    assert config.rows == 2029
-    assert config.simulation == config_directory() / "training" / "simulation.yaml"
+    assert config.rows == rows
+    assert config.simulation == config_directory() / "training" / simulation
 
 
 def test_the_shipped_recipe_names_every_key():
@@ -143,7 +145,7 @@ def test_bad_configs_are_refused(tmp_path, text, said):
 
 
 def test_an_unknown_config_lists_the_known_ones():
-    with pytest.raises(TraceError, match=r"no such file; .* has paper, simulation, trace"):
+    with pytest.raises(TraceError, match=r"no such file; .* has paper, simulation, simulation_paper, trace"):
         TrainingConfig.load("fast")
 
 

@@ -128,8 +128,8 @@ def _show(judgement: Judgement, title: str) -> None:
     from trace_ros.evaluation.calibration import SIGMAS, nominal
 
     table = Table(title=f"{title}\nerrors within 1, 2 and 3 sigma, %; points off nominal beside")
-    table.add_column("error of")
-    table.add_column("axis")
+    table.add_column("error of", no_wrap=True)
+    table.add_column("axis", no_wrap=True)
     for sigma in SIGMAS:
         table.add_column(f"{sigma} sigma ({100 * nominal(sigma):.1f})", justify="right")
     worst = 0.0
