@@ -444,7 +444,7 @@ CASES = [
     Case("imu_stamps_in_packets", in_packets(4), {"imu_burst": 438}, 0.05, 0.05, 0.9),
     Case("stamps_that_jitter", jittery, {}, 0.03, 0.03),
     Case("imu_without_stamps", unstamped("imu", "joints"), {"imu_restamped": 600, "joints_restamped": 600, "imu_before_joints": 1}, by_arrival=True, odometry=0.1),
-    Case("imu_of_another_clock", imu_of_another_clock, {"imu_other_clock": 200, "imu_before_joints": 1}, 1.0, 1.0, 0.6, lines=2),
+    Case("imu_of_another_clock", imu_of_another_clock, {"imu_other_clock": 200, "imu_before_joints": 1}, 1.0, 1.0, 0.6, "two clocks", 2),
     # IMU: how many
     Case("imu_lost_for_20_ms", without(lambda k: 300 <= k < 310), {"imu_gap": 1}, 0.01, 0.02, 0.98),
     Case("imu_lost_for_80_ms", without(lambda k: 300 <= k < 340), {"imu_gap": 1}, 0.05, 0.1, 0.9),

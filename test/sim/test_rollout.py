@@ -60,7 +60,7 @@ def test_specific_force_integrates_to_the_velocity_of_the_imu(batch, go2):
         # An impact within the interval leaves a difference of second order.
         assert np.abs(np.diff(at_imu, axis=0) - predicted).max() < 1e-3
         # Over the whole rollout the differences must not add up.
-        assert np.abs(at_imu[-1] - at_imu[0] - predicted.sum(axis=0)).max() < 3e-3
+        assert np.abs(at_imu[-1] - at_imu[0] - predicted.sum(axis=0)).max() < 2e-3
 
 
 def test_velocity_is_of_the_base_link_origin_in_the_body_frame(batch):
@@ -202,10 +202,10 @@ def test_held_robots_stand_still(short_config, go2):
     data["randomization"]["contact"]["slip_probability"] = 0.0
     data["terrain"] = NO_GROUND_BUT | {"flat": {"weight": 1.0}}
     for rollout in simulate_rollouts(SimulationConfig.model_validate(data), go2, 3, 4):
-        late = rollout.clean.select(slice(-200, None))
+        late = rollout.clean.select(slice(-300, None))
         assert np.abs(late.angular_velocity).max() < 0.02
         assert np.abs(late.joint_velocity).max() < 0.05
-        assert np.linalg.norm(rollout.clean.reference.velocity[-200:], axis=1).max() < 5e-3
+        assert np.linalg.norm(rollout.clean.reference.velocity[-300:], axis=1).max() < 3e-3
 
 
 @pytest.mark.parametrize(

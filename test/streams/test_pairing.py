@@ -181,6 +181,18 @@ def test_legs_from_several_publishers_at_their_own_stamps() -> None:
     assert pairer.pairer.owners == [0] * 6 + [1] * 6
 
 
+def test_joints_that_come_whole_only_after_a_pause_are_not_of_another_clock() -> None:
+    """The last readings before the pause have waited through it, and are far from the joints' newest."""
+    pairer = Pairer()
+    for pause, slots in ((0, ALL[:-1]), (100_000 * MS, ALL)):
+        for k in range(50):
+            pairer.imu(START + pause + 2 * MS * k)
+            pairer.joints(START + pause + 2 * MS * k, slots)
+    assert len(pairer.samples) == 50
+    assert pairer.pairer.apart_s is None
+    assert pairer.tally.counts == {"imu_before_joints": 50}
+
+
 def test_when_one_leg_falls_silent_nothing_is_made_up() -> None:
     pairer = Pairer(joint_timeout=0.02)
     legs = [tuple(range(3 * leg, 3 * leg + 3)) for leg in range(4)]

@@ -149,9 +149,8 @@ def test_alone_nothing_is_communicated(monkeypatch):
         assert ranks.share(7) == (1.0, 1.0, 7)
 
 
-def test_a_missing_gpu_is_told():
-    if torch.cuda.is_available():
-        pytest.skip("has a GPU")
+def test_a_missing_gpu_is_told(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(TraceError, match="--device cpu"), joined("cuda"):
         pass
 

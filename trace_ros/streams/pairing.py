@@ -107,6 +107,7 @@ class SamplePairer:
     def clear(self) -> None:
         """Forget all readings; the counts stay."""
         self._waiting: deque[_ImuItem] = deque()
+        self._newest_imu_ns = 0
         self._publishers: dict[tuple[int, ...], _Publisher] = {}
         self._owners: list[tuple[int, ...] | None] = [None] * JOINTS
         self._complete: list[_Publisher] = []
@@ -130,6 +131,7 @@ class SamplePairer:
             The samples that this completes, oldest first.
         """
         self._waiting.append((stamp_ns, angular_velocity, linear_acceleration))
+        self._newest_imu_ns = stamp_ns
         return self._release()
 
     def accepts(self, stamp_ns: int, slots: tuple[int, ...]) -> bool:
@@ -261,10 +263,13 @@ class SamplePairer:
 
     def _count_unpaired(self, stamp_ns: int) -> None:
         stamps = [publisher.stamps for publisher in self._publishers.values() if publisher.stamps]
-        if self._unpaired_joints >= _EVIDENCE and all(abs(own[-1] - stamp_ns) > _OTHER_CLOCK_NS for own in stamps):
+        # After a pause, one of the two may be the first to be heard again, and readings from before may still wait:
+        # clocks differ where the joints are far from both the reading and the newest one.
+        apart = [min(abs(own[-1] - stamp_ns), abs(own[-1] - self._newest_imu_ns)) for own in stamps]
+        if self._unpaired_joints >= _EVIDENCE and all(distance > _OTHER_CLOCK_NS for distance in apart):
             self.apart_s = (stamps[0][-1] - stamp_ns) * 1e-9
             self._tally.count("imu_other_clock", f"the joints' stamps are {self.apart_s:+.3f} s away from the IMU's")
-        elif not self._paired and all(own[0] > stamp_ns for own in stamps):
+        elif not self._paired and (not self._complete or all(own[0] > stamp_ns for own in stamps)):
             self._tally.count("imu_before_joints")
         else:
             self._tally.count("imu_without_joints")
