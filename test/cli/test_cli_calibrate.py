@@ -53,7 +53,8 @@ def test_fit_is_shown_and_written_and_is_what_is_judged_later(trace, files):
     for text in (
         "pose over 10 s",
         "pitch",
-        "1 sigma (68.3)",
+        "1 sigma",
+        "(68.3)",
         "position ellipsoid",
         "farthest from nominal",
         "wrote c.json",

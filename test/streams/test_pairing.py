@@ -181,13 +181,18 @@ def test_legs_from_several_publishers_at_their_own_stamps() -> None:
     assert pairer.pairer.owners == [0] * 6 + [1] * 6
 
 
-def test_joints_that_come_whole_only_after_a_pause_are_not_of_another_clock() -> None:
+@pytest.mark.parametrize("joints_first", [True, False])
+def test_joints_that_come_whole_only_after_a_pause_are_not_of_another_clock(joints_first: bool) -> None:
     """The last readings before the pause have waited through it, and are far from the joints' newest."""
     pairer = Pairer()
     for pause, slots in ((0, ALL[:-1]), (100_000 * MS, ALL)):
         for k in range(50):
-            pairer.imu(START + pause + 2 * MS * k)
-            pairer.joints(START + pause + 2 * MS * k, slots)
+            stamp = START + pause + 2 * MS * k
+            if joints_first:
+                pairer.joints(stamp, slots)
+            pairer.imu(stamp)
+            if not joints_first:
+                pairer.joints(stamp, slots)
     assert len(pairer.samples) == 50
     assert pairer.pairer.apart_s is None
     assert pairer.tally.counts == {"imu_before_joints": 50}

@@ -131,7 +131,7 @@ def _show(judgement: Judgement, title: str) -> None:
     table.add_column("error of", no_wrap=True)
     table.add_column("axis", no_wrap=True)
     for sigma in SIGMAS:
-        table.add_column(f"{sigma} sigma ({100 * nominal(sigma):.1f})", justify="right")
+        table.add_column(f"{sigma} sigma\n({100 * nominal(sigma):.1f})", justify="right")
     worst = 0.0
     for row in judgement.rows():
         cells = []

@@ -107,7 +107,8 @@ class SamplePairer:
     def clear(self) -> None:
         """Forget all readings; the counts stay."""
         self._waiting: deque[_ImuItem] = deque()
-        self._newest_imu_ns = 0
+        self._newest_imu_ns: int | None = None
+        self._newest_joints_ns: int | None = None
         self._publishers: dict[tuple[int, ...], _Publisher] = {}
         self._owners: list[tuple[int, ...] | None] = [None] * JOINTS
         self._complete: list[_Publisher] = []
@@ -131,6 +132,7 @@ class SamplePairer:
             The samples that this completes, oldest first.
         """
         self._waiting.append((stamp_ns, angular_velocity, linear_acceleration))
+        self._forget_evidence_after_a_pause(stamp_ns, self._newest_imu_ns)
         self._newest_imu_ns = stamp_ns
         return self._release()
 
@@ -166,6 +168,8 @@ class SamplePairer:
         Returns:
             The samples that this completes, oldest first.
         """
+        self._forget_evidence_after_a_pause(stamp_ns, self._newest_joints_ns)
+        self._newest_joints_ns = stamp_ns
         self._publishers[reading.slots].add(stamp_ns, reading)
         if self._unpaired_joints < _LONGEST_HISTORY:
             self._unpaired_joints += 1
@@ -261,12 +265,14 @@ class SamplePairer:
             return before.position, before.velocity, before.torque
         return None
 
+    def _forget_evidence_after_a_pause(self, stamp_ns: int, before_ns: int | None) -> None:
+        """One of the two is the first to be heard again, and readings from before may still wait: no sign of clocks."""
+        if before_ns is not None and stamp_ns - before_ns > _OTHER_CLOCK_NS:
+            self._unpaired_joints = 0
+
     def _count_unpaired(self, stamp_ns: int) -> None:
         stamps = [publisher.stamps for publisher in self._publishers.values() if publisher.stamps]
-        # After a pause, one of the two may be the first to be heard again, and readings from before may still wait:
-        # clocks differ where the joints are far from both the reading and the newest one.
-        apart = [min(abs(own[-1] - stamp_ns), abs(own[-1] - self._newest_imu_ns)) for own in stamps]
-        if self._unpaired_joints >= _EVIDENCE and all(distance > _OTHER_CLOCK_NS for distance in apart):
+        if self._unpaired_joints >= _EVIDENCE and all(abs(own[-1] - stamp_ns) > _OTHER_CLOCK_NS for own in stamps):
             self.apart_s = (stamps[0][-1] - stamp_ns) * 1e-9
             self._tally.count("imu_other_clock", f"the joints' stamps are {self.apart_s:+.3f} s away from the IMU's")
         elif not self._paired and (not self._complete or all(own[0] > stamp_ns for own in stamps)):
