@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from trace_ros.estimator import observation as obs
-from trace_ros.estimator.folding import fold
+from trace_ros.estimator.folding import FoldedWeights, fold
 from trace_ros.estimator.network import DISPLACEMENT, ROTATION, VELOCITY, TraceNetwork
-from trace_ros.estimator.streaming import prime, step
+from trace_ros.estimator.streaming import StreamingState, prime, step
 from trace_ros.geometry import so3_exp_torch
 from trace_ros.training.dataset import FEEDBACK, MOTION, PREFIX
 
@@ -73,6 +74,44 @@ def roll_pitch(rotation: Tensor) -> Tensor:
     return torch.stack((torch.atan2(rotation[..., 2, 1], rotation[..., 2, 2]), -torch.asin(sine)), dim=-1)
 
 
+class LoopStep(NamedTuple):
+    """One sample of `run_loop`.
+
+    Attributes:
+        fed: (B, 4) roll, pitch, vx and vy that the network was given.
+        motion, attention: (B, 9) and (B, 6) that it gave.
+        rotation: (B, 3, 3) attitude after it.
+        feedback: (B, 4) what is given to it next.
+    """
+
+    fed: Tensor
+    motion: Tensor
+    attention: Tensor
+    rotation: Tensor
+    feedback: Tensor
+
+
+def run_loop(
+    weights: FoldedWeights, observations: Tensor, state: StreamingState, rotation: Tensor, feedback: Tensor
+) -> Iterator[LoopStep]:
+    """Feed a network's own output back to it, sample by sample.
+
+    Args:
+        weights: of `fold`.
+        observations: (B, T, 47); what stands in the fed-back channels does not matter.
+        state: of `prime`, before the first of them.
+        rotation: (B, 3, 3) attitude before the first.
+        feedback: (B, 4) roll, pitch, vx, vy to begin with.
+    """
+    for row in observations.unbind(1):
+        fed = feedback
+        given = torch.cat((row[:, : FEEDBACK.start], fed, row[:, FEEDBACK.stop :]), dim=-1)
+        motion, attention, state = step(weights, given, state)
+        rotation = rotation @ so3_exp_torch(motion[:, ROTATION])
+        feedback = torch.cat((roll_pitch(rotation), motion[:, VELOCITY][:, :2]), dim=-1)
+        yield LoopStep(fed, motion, attention, rotation, feedback)
+
+
 def closed_loop(network: TraceNetwork, rows: Tensor, initial: Tensor | None = None) -> ClosedLoopRun:
     """Run the network on its own feedback. Differentiable; wrap in ``torch.no_grad()`` to evaluate.
 
@@ -88,14 +127,11 @@ def closed_loop(network: TraceNetwork, rows: Tensor, initial: Tensor | None = No
     rotation = attitude(feedback[:, :2])
     position = torch.zeros_like(rotation[..., 0])
     motions, attentions, positions, rotations = [], [], [], []
-    for row in observations[:, PREFIX:].unbind(1):
-        fed = torch.cat((row[:, : FEEDBACK.start], feedback, row[:, FEEDBACK.stop :]), dim=-1)
-        motion, attention, state = step(weights, fed, state)
-        position = position + (rotation @ motion[:, DISPLACEMENT, None]).squeeze(-1)
-        rotation = rotation @ so3_exp_torch(motion[:, ROTATION])
-        feedback = torch.cat((roll_pitch(rotation), motion[:, VELOCITY][:, :2]), dim=-1)
-        motions.append(motion)
-        attentions.append(attention)
+    for after in run_loop(weights, observations[:, PREFIX:], state, rotation, feedback):
+        position = position + (rotation @ after.motion[:, DISPLACEMENT, None]).squeeze(-1)
+        rotation = after.rotation
+        motions.append(after.motion)
+        attentions.append(after.attention)
         positions.append(position)
         rotations.append(rotation)
     poses = Poses(torch.stack(positions, 1), torch.stack(rotations, 1))

@@ -14,10 +14,9 @@ from torch import Tensor
 
 from trace_ros.estimator import observation as obs
 from trace_ros.estimator.folding import fold
-from trace_ros.estimator.network import ROTATION, VELOCITY, TraceNetwork
-from trace_ros.estimator.streaming import prime, step
-from trace_ros.geometry import so3_exp_torch
-from trace_ros.training.closed_loop import attitude, roll_pitch
+from trace_ros.estimator.network import TraceNetwork
+from trace_ros.estimator.streaming import prime
+from trace_ros.training.closed_loop import attitude, run_loop
 from trace_ros.training.dataset import FEEDBACK, PREFIX
 
 
@@ -51,18 +50,13 @@ class OwnFeedback:
         observations[:, :PREFIX, FEEDBACK] = self._history
         device = network.observation_mean.device
         inputs = observations.to(device)
-        rotation, feedback = self._attitude.to(device), self._next.to(device)
         with torch.no_grad():
             weights = fold(network)
             state = prime(weights, inputs[:, :PREFIX])._replace(hidden=hidden.to(device))
-            for row in inputs[:, PREFIX:].unbind(1):
-                row[:, FEEDBACK] = feedback
-                motion, _, state = step(weights, row, state)
-                rotation = rotation @ so3_exp_torch(motion[:, ROTATION])
-                feedback = torch.cat((roll_pitch(rotation), motion[:, VELOCITY][:, :2]), dim=-1)
-        self._attitude.copy_(rotation)
-        self._next.copy_(feedback)
-        observations = inputs.to(observations.device)
+            loop = list(run_loop(weights, inputs[:, PREFIX:], state, self._attitude.to(device), self._next.to(device)))
+        observations[:, PREFIX:, FEEDBACK] = torch.stack([after.fed for after in loop], dim=1).to(observations.device)
+        self._attitude.copy_(loop[-1].rotation)
+        self._next.copy_(loop[-1].feedback)
         self._history.copy_(observations[:, -PREFIX:, FEEDBACK])
         return observations
 
