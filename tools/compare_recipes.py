@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Train several recipes on the very same rollouts for the same time, and judge them on the same courses.
+"""Train several recipes on the very same rollouts with the same budget, and judge them on the same courses.
 
     trace rollouts --output out/rollouts --count 800 --seed 1
-    python tools/compare_recipes.py --rollouts out/rollouts --hours 0.25 --jobs 2 --output out/recipes
+    python tools/compare_recipes.py --rollouts out/rollouts --jobs 2 --output out/recipes
 
-Recipes are changes of the default config (config/recipes.yaml). Each job trains with one thread, so give as many jobs
-as there are cores and leave the machine alone meanwhile: the budget is wall-clock time. Stopped with Ctrl-C, the same
-command goes on with what is not done. Prints a Markdown table and writes recipes.json beside the models.
+Recipes are changes of the default config (config/recipes.yaml). The budget is visits of samples, so that nothing else
+on the machine can favour a recipe; with --hours it is wall-clock time, and the machine must be left alone. Each job
+trains with one thread: give as many jobs as there are cores. Stopped with Ctrl-C, the same command goes on with what is
+not done. Prints a Markdown table and writes recipes.json beside the models.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from trace_ros.cli.common import console, say, write_json
 from trace_ros.errors import TraceError
 from trace_ros.evaluation.courses import evaluate_courses, mean_rows
 from trace_ros.resources import config_directory, read_yaml
+from trace_ros.training.config import TrainingConfig
 
 TRACE = Path(sys.executable).parent / "trace"
 
@@ -35,7 +37,8 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=Path("out/recipes"))
     parser.add_argument("--recipes", type=Path, default=config_directory() / "recipes.yaml")
     parser.add_argument("--only", nargs="*", help="names of recipes; default: all")
-    parser.add_argument("--hours", type=float, default=0.25, help="budget of each training [0.25]")
+    parser.add_argument("--visits", type=float, default=2.25e7, help="of samples, budget of each training [2.25e7]")
+    parser.add_argument("--hours", type=float, help="budget of each training in wall-clock time, instead of --visits")
     parser.add_argument("--seeds", type=int, nargs="*", default=[1], help="of the trainings [1]")
     parser.add_argument("--jobs", type=int, default=2, help="trainings at once [2]")
     parser.add_argument("--courses", default="validation", help="set of courses, or folder of kept logs [validation]")
@@ -118,8 +121,7 @@ def start(
         options = ["--resume"]
     else:
         sets = [part for change in changes for part in ("--set", change)]
-        hours = ["--hours", f"{arguments.hours:g}", "--seed", str(seed)]
-        options = ["--rollouts", str(arguments.rollouts), *hours, *sets]
+        options = ["--rollouts", str(arguments.rollouts), *budget(changes, arguments), "--seed", str(seed), *sets]
     say(f"training: {name}, seed {seed}")
     with (folder / "train.log").open("ab") as log:
         return subprocess.Popen(
@@ -128,6 +130,14 @@ def start(
             stderr=log,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
+
+
+def budget(changes: list[str], arguments: argparse.Namespace) -> list[str]:
+    """Options of ``trace train``. Steps of recipes with other batches or segments are that much fewer or more."""
+    if arguments.hours is not None:
+        return ["--hours", f"{arguments.hours:g}"]
+    config = TrainingConfig.load("trace", changes)
+    return ["--steps", str(max(1, round(arguments.visits / (config.batch * config.segment))))]
 
 
 def export(folder: Path, robot: str) -> None:

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from multiprocessing.sharedctypes import Synchronized, SynchronizedArray
 from typing import Any, TypeVar
 
+import torch
+
 from trace_ros.errors import TraceError
 
 Item = TypeVar("Item")
@@ -80,6 +82,7 @@ _state: dict[str, Any] = {}
 
 def _start(work: Callable[..., Any], parts: SynchronizedArray[float], stop: Synchronized[int]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)  # threads of several processes would wait for each other at every small product
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     _state.update(work=work, parts=parts, stop=stop)
 
