@@ -245,6 +245,34 @@ def test_a_standing_robot_stays_where_it_is(go2):
         assert np.linalg.norm(estimate.velocity) < 1e-6
 
 
+def test_runs_begin_where_they_are_told_to_and_a_set_pose_is_as_uncertain_as_it_says(go2):
+    samples = standing_still(go2, 200)
+    for kind in KINDS:
+        estimator = kind(go2)
+        estimator.set_initial_pose(np.array([3.0, -2.0, 0.4]), np.pi / 2)
+        estimator.reset()
+        first = next(made for made in map(estimator.step, samples[:100]) if made is not None)
+        np.testing.assert_allclose(first.position, [3.0, -2.0, 0.4], atol=1e-9)
+        np.testing.assert_allclose(first.orientation, [0.0, 0.0, np.sqrt(0.5), np.sqrt(0.5)], atol=1e-6)
+        for running in (True, False):
+            if not running:
+                estimator.reset()
+            estimator.set_pose(np.array([7.0, 0.0, 0.0]), np.array([0.0, 0.0, 0.0, 1.0]), 0.5, 0.2)
+            now = next(made for made in map(estimator.step, samples[100:]) if made is not None)
+            np.testing.assert_allclose(now.position, [7.0, 0.0, 0.0], atol=1e-4)
+            deviations = np.sqrt(np.diag(now.pose_covariance))
+            assert deviations[0] == pytest.approx(0.5, rel=0.02)
+            assert deviations[5] == pytest.approx(0.2, rel=0.02)
+            samples = standing_still(go2, 200)
+        estimator.reset()
+        again = next(made for made in map(estimator.step, samples[:100]) if made is not None)
+        np.testing.assert_allclose(again.position, [3.0, -2.0, 0.4], atol=1e-9)
+        assert again.pose_covariance[0, 0] < 1e-4
+        for bad in (np.array([np.nan, 0.0, 0.0]), np.zeros(2)):
+            with pytest.raises(TraceError, match="initial pose: .* is not a position and a heading"):
+                estimator.set_initial_pose(bad, 0.0)
+
+
 def test_a_step_is_quick(go2, short):
     """Well below the half millisecond that a 500 Hz stream leaves for it, in time of the processor."""
     estimator = IekfSlipRejection(go2)
@@ -272,6 +300,8 @@ def test_all_are_found_by_name(go2, tmp_path):
         load_estimator("iekf", go2, tmp_path / "trace.pt")
     with pytest.raises(TraceError, match="takes an exported model"):
         load_estimator("trace", go2, own)
+    with pytest.raises(TraceError, match="engine onnxruntime: the estimator iekf does not run in it; only trace does"):
+        load_estimator("iekf", go2, engine="onnxruntime")
 
 
 def test_the_shipped_numbers_are_the_defaults_and_bad_ones_are_named(tmp_path):

@@ -53,12 +53,14 @@ class ModelBasedEstimator(ABC):
         self._detector = ContactDetector(robot, self._legs, self.config.contact)
         self._differentiator = JointDifferentiator()
         self._roll_radius = robot.foot_radius if self.config.rolling_feet else 0.0
+        self._initial_position, self._initial_heading = np.zeros(3), 0.0
         self.reset()
 
     def reset(self) -> None:
         """Forget everything. A reset run equals a fresh one."""
         self._last_stamp_ns: int | None = None
         self._pose: tuple[FloatArray, FloatArray] | None = None
+        self._set_sigmas = 0.0, 0.0
         self._differentiator.reset()
         self._unobserved_s = 0.0
         self._speed = 0.0
@@ -70,8 +72,31 @@ class ModelBasedEstimator(ABC):
         self._running = False
         self._detector.reset()
 
-    def set_pose(self, position: FloatArray, orientation: FloatArray) -> None:
-        """Put the body at a position (3,) m and orientation (4,) quaternion x, y, z, w; velocity and biases are kept.
+    def set_initial_pose(self, position: FloatArray, heading: float) -> None:
+        """Where runs begin, this one (where it has not begun) and those after a `reset`.
+
+        Args:
+            position: (3,) m.
+            heading: rad. Roll and pitch are gravity's to say.
+
+        Raises:
+            TraceError: not finite, or wrong length.
+        """
+        place = np.array(position, dtype=float)
+        if place.shape != (3,) or not (np.isfinite(place).all() and np.isfinite(heading)):
+            raise TraceError(f"initial pose: {[*place.tolist(), heading]} is not a position and a heading")
+        self._initial_position, self._initial_heading = place, float(heading)
+
+    def set_pose(
+        self, position: FloatArray, orientation: FloatArray, position_sigma: float = 0.0, heading_sigma: float = 0.0
+    ) -> None:
+        """Put the body elsewhere; velocity and biases are kept.
+
+        Args:
+            position: (3,) m.
+            orientation: (4,) quaternion x, y, z, w.
+            position_sigma: m; how uncertain each axis of the position is, beyond the prior.
+            heading_sigma: rad; the same for the heading.
 
         Raises:
             TraceError: not finite, wrong length, or a zero quaternion.
@@ -81,10 +106,15 @@ class ModelBasedEstimator(ABC):
             raise TraceError(f"set_pose: not a pose: position {place.tolist()}, orientation {quaternion.tolist()}")
         if not (np.isfinite(place).all() and np.isfinite(quaternion).all() and np.linalg.norm(quaternion) > 1e-6):
             raise TraceError(f"set_pose: not a pose: position {place.tolist()}, orientation {quaternion.tolist()}")
+        if not (np.isfinite(position_sigma) and np.isfinite(heading_sigma)):
+            raise TraceError("set_pose: its covariance is not finite")
         rotation = Rotation.from_quat(quaternion).as_matrix()
         self._pose = place.copy(), rotation
         if self._running:
-            self._place(rotation, place)
+            self._place(rotation, place, position_sigma, heading_sigma)
+        else:
+            self._set_sigmas = position_sigma, heading_sigma
+            self._speed = 0.0
 
     def step(self, sample: Sample) -> Estimate | None:
         """Take in one sample.
@@ -145,11 +175,15 @@ class ModelBasedEstimator(ABC):
     def _start(self, reading: Reading, contact: NDArray[np.bool_]) -> None:
         if self._pose is None:
             roll, pitch = initial_tilt(np.array(self._window)).tolist()
-            self._pose = np.zeros(3), Rotation.from_euler("xyz", (roll, pitch, 0.0)).as_matrix()
+            level = Rotation.from_euler("xyz", (roll, pitch, self._initial_heading))
+            self._pose = self._initial_position, level.as_matrix()
         self._running = True
         position, rotation = self._pose
         # Nothing was seen since the last estimate: at the last speed, this is how far the body may have gone.
         self._begin(rotation, position, self._speed * self._unobserved_s, reading, contact)
+        if any(self._set_sigmas):
+            self._place(rotation, position, *self._set_sigmas)
+            self._set_sigmas = 0.0, 0.0
         self._unobserved_s = 0.0
 
     def _rolling(self, reading: Reading, rotation: FloatArray) -> FloatArray:
@@ -176,8 +210,10 @@ class ModelBasedEstimator(ABC):
         """Start with the body at a rotation (3, 3) and position (3,) m that is off by ``position_sigma`` m more."""
 
     @abstractmethod
-    def _place(self, rotation: FloatArray, position: FloatArray) -> None:
-        """Put the body elsewhere."""
+    def _place(
+        self, rotation: FloatArray, position: FloatArray, position_sigma: float = 0.0, heading_sigma: float = 0.0
+    ) -> None:
+        """Put the body elsewhere: off by ``position_sigma`` m and ``heading_sigma`` rad more than by the prior."""
 
     @abstractmethod
     def _advance(self, reading: Reading, contact: NDArray[np.bool_], dt: float) -> None:

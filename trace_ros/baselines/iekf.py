@@ -51,10 +51,12 @@ class Iekf(ModelBasedEstimator):
         state.add(contact, reading.posture.foot - self._imu, reading.posture.jacobian)
         self._settle(reading)
 
-    def _place(self, rotation: FloatArray, position: FloatArray) -> None:
+    def _place(
+        self, rotation: FloatArray, position: FloatArray, position_sigma: float = 0.0, heading_sigma: float = 0.0
+    ) -> None:
         state = self._filter
         velocity = rotation @ state.rotation.T @ state.velocity
-        state.begin(rotation, position + rotation @ self._imu, 0.0)
+        state.begin(rotation, position + rotation @ self._imu, position_sigma, heading_sigma)
         state.points[:, 0] = velocity
 
     def _advance(self, reading: Reading, contact: BoolArray, dt: float) -> None:

@@ -94,13 +94,16 @@ class InvariantFilter:
         """(4, 3) m, world frame; zero for feet that do not stand."""
         return self.points[:, 2:].T
 
-    def begin(self, rotation: FloatArray, position: FloatArray, position_sigma: float) -> None:
+    def begin(
+        self, rotation: FloatArray, position: FloatArray, position_sigma: float, heading_sigma: float = 0.0
+    ) -> None:
         """Start at a pose with zero velocity, and the biases as they are; no foot stands.
 
         Args:
             rotation: (3, 3) body to world.
             position: (3,) m.
             position_sigma: m, on top of the prior's.
+            heading_sigma: rad, the same.
         """
         prior = self._prior
         self.rotation = np.array(rotation)
@@ -108,7 +111,7 @@ class InvariantFilter:
         self.points[:, 1] = position
         self.standing = np.zeros(LEGS, dtype=np.bool_)
         variance = np.ones(SIZE)
-        variance[ROTATION] = prior.tilt**2, prior.tilt**2, prior.yaw**2
+        variance[ROTATION] = prior.tilt**2, prior.tilt**2, prior.yaw**2 + heading_sigma**2
         variance[VELOCITY] = prior.velocity**2
         variance[POSITION] = prior.position**2 + position_sigma**2
         variance[GYRO_BIAS] = prior.gyro_bias**2

@@ -35,10 +35,13 @@ class LegOdometry(ModelBasedEstimator):
         self._covariance[range(3), range(3)] += position_sigma**2
         self._settle(reading, contact)
 
-    def _place(self, rotation: FloatArray, position: FloatArray) -> None:
+    def _place(
+        self, rotation: FloatArray, position: FloatArray, position_sigma: float = 0.0, heading_sigma: float = 0.0
+    ) -> None:
         self._rotation, self._position = np.array(rotation), np.array(position)
         tilt, prior = self.config.leg_odometry.tilt, self.config.prior
-        self._covariance = np.diag([prior.position**2] * 3 + [tilt**2, tilt**2, prior.yaw**2])
+        place, heading = prior.position**2 + position_sigma**2, prior.yaw**2 + heading_sigma**2
+        self._covariance = np.diag([place] * 3 + [tilt**2, tilt**2, heading])
 
     def _advance(self, reading: Reading, contact: BoolArray, dt: float) -> None:
         config, previous = self.config.leg_odometry, self._previous

@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 import torch
 import yaml
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from torch import nn
 
 from trace_ros.errors import TraceError
 from trace_ros.estimator.network import ABSENT_TORQUE, NetworkConfig, TraceNetwork
@@ -41,11 +42,13 @@ _WEIGHTS = "trace_weights.pt"
 _JITTER = (0.5, 1.5)
 """What jitter in training makes of the interval of a model that was trained at one rate, as factors on it."""
 
+AnyCard = TypeVar("AnyCard", bound="Card")
+
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class ModelCard(BaseModel):
-    """What a model is, where it comes from and what was measured of it.
+class Card(BaseModel):
+    """What a model is, where it comes from and what was measured of it; whatever its method.
 
     Attributes:
         format: version of the file's layout.
@@ -54,7 +57,6 @@ class ModelCard(BaseModel):
         rate_hz: sampling rate of the training data, their median.
         interval_s: shortest and longest time between two samples that training showed often enough to be learned, s;
             None in models that were trained at one rate with a little jitter.
-        network: sizes and parametrisation.
         error_model: how fast its pose becomes uncertain.
         training: config of the training.
         simulation: config of the simulator that made the data.
@@ -75,7 +77,6 @@ class ModelCard(BaseModel):
     robot_fingerprint: str
     rate_hz: Annotated[float, Field(gt=0)]
     interval_s: tuple[Positive, Positive] | None = None
-    network: NetworkConfig = NetworkConfig()
     error_model: ErrorModel = ErrorModel()
     training: dict[str, Any] = {}
     simulation: dict[str, Any] = {}
@@ -89,7 +90,7 @@ class ModelCard(BaseModel):
     versions: dict[str, str] = {}
 
     @model_validator(mode="after")
-    def _interval_is_in_order(self) -> ModelCard:
+    def _interval_is_in_order(self) -> Card:
         if self.interval_s is not None and self.interval_s[0] > self.interval_s[1]:
             raise ValueError("interval_s: the shortest is longer than the longest")
         return self
@@ -101,6 +102,30 @@ class ModelCard(BaseModel):
             return self.interval_s
         shortest, longest = _JITTER
         return shortest / self.rate_hz, longest / self.rate_hz
+
+    def check_robot(self, robot: RobotDescription, path: Path) -> None:
+        """Refuse a robot that the model in ``path`` was not trained for.
+
+        Raises:
+            TraceError: another name or other kinematics.
+        """
+        if self.robot != robot.name:
+            raise TraceError(f"{path}: trained for robot {self.robot!r}, not {robot.name!r}: choose its own model")
+        if self.robot_fingerprint != robot.fingerprint:
+            raise TraceError(
+                f"{path}: trained for a {self.robot} of other dimensions (fingerprint {self.robot_fingerprint}, "
+                f"robot file has {robot.fingerprint}): undo the change of the robot file, or train again"
+            )
+
+
+class ModelCard(Card):
+    """The card of a TRACE model.
+
+    Attributes:
+        network: sizes and parametrisation.
+    """
+
+    network: NetworkConfig = NetworkConfig()
 
 
 @dataclass(frozen=True)
@@ -126,14 +151,7 @@ class LoadedModel:
         Raises:
             TraceError: another name or other kinematics.
         """
-        card = self.card
-        if card.robot != robot.name:
-            raise TraceError(f"{self.path}: trained for robot {card.robot!r}, not {robot.name!r}: choose its own model")
-        if card.robot_fingerprint != robot.fingerprint:
-            raise TraceError(
-                f"{self.path}: trained for a {card.robot} of other dimensions (fingerprint {card.robot_fingerprint}, "
-                f"robot file has {robot.fingerprint}): undo the change of the robot file, or train again"
-            )
+        self.card.check_robot(robot, self.path)
 
     @property
     def absent_torque(self) -> NDArray[np.float32]:
@@ -168,14 +186,26 @@ def export_model(network: TraceNetwork, card: ModelCard, path: Path) -> Path:
     Raises:
         TraceError: a file cannot be written.
     """
+    return export_script(StreamingTrace(network), network.state_dict(), card, path)
+
+
+def export_script(streaming: nn.Module, weights: dict[str, torch.Tensor], card: Card, path: Path) -> Path:
+    """Write a model of any method: a module with ``prime`` and ``step`` as TorchScript, weights to train on, and card.
+
+    Returns:
+        Path of the card.
+
+    Raises:
+        TraceError: a file cannot be written.
+    """
     with _torchscript():
-        script = torch.jit.script(StreamingTrace(network).eval())
-    weights = io.BytesIO()
-    torch.save({name: value.detach().clone() for name, value in network.state_dict().items()}, weights)
-    return _write(script, card, weights.getvalue(), path)
+        script = torch.jit.script(streaming.eval())
+    kept = io.BytesIO()
+    torch.save({name: value.detach().clone() for name, value in weights.items()}, kept)
+    return _write(script, card, kept.getvalue(), path)
 
 
-def _write(script: torch.jit.ScriptModule, card: ModelCard, weights: bytes, path: Path) -> Path:
+def _write(script: torch.jit.ScriptModule, card: Card, weights: bytes, path: Path) -> Path:
     card_path = path.with_suffix(".yaml")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -207,11 +237,79 @@ def write_card(path: Path, card: ModelCard) -> Path:
     return _write(script, card, extra[_WEIGHTS], path)
 
 
+@dataclass(frozen=True)
+class Archive:
+    """What a model file of any method holds.
+
+    Attributes:
+        script: the module with ``prime`` and ``step``, not frozen.
+        card: as written.
+        path: of the file.
+        weights: to train on.
+    """
+
+    script: torch.jit.ScriptModule
+    card: bytes
+    path: Path
+    weights: dict[str, torch.Tensor]
+
+    @property
+    def method(self) -> str:
+        """Name of the estimator that the model is of.
+
+        Raises:
+            TraceError: the card is damaged or of another version.
+        """
+        return str(_card_data(self.path, self.card).get("name", ModelCard.model_fields["name"].default))
+
+    def read_card(self, kind: type[AnyCard]) -> AnyCard:
+        """The card as one of its kind.
+
+        Raises:
+            TraceError: it is damaged, of another version or of another kind.
+        """
+        try:
+            return kind.model_validate(_card_data(self.path, self.card))
+        except ValidationError as error:
+            raise TraceError(f"{self.path}: its model card is damaged ({describe_validation_error(error)})") from error
+
+    def freeze(self) -> torch.jit.ScriptModule:
+        """The module for inference.
+
+        Raises:
+            TraceError: it has no such methods.
+        """
+        try:
+            with _torchscript():
+                return torch.jit.freeze(self.script.eval(), preserved_attrs=["prime", "step"])
+        except (RuntimeError, TypeError, AttributeError) as error:
+            raise TraceError(f"{self.path}: damaged: network, weights and card do not belong together") from error
+
+
 def load_model(path: Path) -> LoadedModel:
     """Load a model that `export_model` wrote, frozen for inference on the CPU.
 
     Raises:
-        TraceError: no such file, too large, not TorchScript, damaged, not a model of this package, or another version.
+        TraceError: no such file, too large, not TorchScript, damaged, not a model of this package, of another method,
+            or another version.
+    """
+    archive = read_archive(path)
+    if (method := archive.method) != ModelCard.model_fields["name"].default:
+        raise TraceError(f"{path}: a model of {method}, expected one of trace")
+    card = archive.read_card(ModelCard)
+    try:
+        model = LoadedModel(archive.freeze(), card, path, archive.weights)
+        model.network()
+    except (RuntimeError, TypeError, AttributeError) as error:
+        raise TraceError(f"{path}: damaged: network, weights and card do not belong together") from error
+    return model
+
+
+def read_archive(path: Path) -> Archive:
+    """Open a model file of any method.
+
+    Raises:
+        TraceError: no such file, too large, not TorchScript, damaged, or not a model of this package.
     """
     _check_file(path)
     extra: dict[str, Any] = {_CARD: "", _WEIGHTS: ""}
@@ -241,15 +339,7 @@ def load_model(path: Path) -> LoadedModel:
     except (RuntimeError, EOFError, ValueError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise TraceError(f"{path}: cannot be loaded ({reason})") from error
-    card = _read_card(path, extra[_CARD])
-    try:
-        with _torchscript():
-            frozen = torch.jit.freeze(module.eval(), preserved_attrs=["prime", "step"])
-        model = LoadedModel(frozen, card, path, weights)
-        model.network()
-    except (RuntimeError, TypeError, AttributeError) as error:
-        raise TraceError(f"{path}: damaged: network, weights and card do not belong together") from error
-    return model
+    return Archive(module, extra[_CARD], path, weights)
 
 
 @contextmanager
@@ -273,16 +363,14 @@ def _check_file(path: Path) -> None:
         raise TraceError(f"{path}: is empty")
 
 
-def _read_card(path: Path, text: bytes | str) -> ModelCard:
+def _card_data(path: Path, text: bytes | str) -> dict[str, Any]:
     try:
         data = json.loads(text)
         if not isinstance(data, dict):
             raise ValueError("no keys and values")
-        version = data.get("format")
-        if version != FORMAT:
-            raise TraceError(f"{path}: model format {version}, this version reads {FORMAT}: export it again")
-        return ModelCard.model_validate(data)
-    except ValidationError as error:
-        raise TraceError(f"{path}: its model card is damaged ({describe_validation_error(error)})") from error
     except ValueError as error:
         raise TraceError(f"{path}: its model card is damaged ({error})") from error
+    version = data.get("format")
+    if version != FORMAT:
+        raise TraceError(f"{path}: model format {version}, this version reads {FORMAT}: export it again")
+    return data

@@ -17,6 +17,8 @@ from trace_ros.estimator.streaming import prime
 
 EngineName = Literal["torchscript", "onnxruntime"]
 
+DEFAULT_ENGINE: EngineName = "torchscript"
+
 Float32 = NDArray[np.float32]
 
 

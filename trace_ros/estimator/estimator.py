@@ -13,7 +13,7 @@ from trace_ros.errors import TraceError
 from trace_ros.estimator import observation as obs
 from trace_ros.estimator.checkpoint import LoadedModel, ModelCard, load_model
 from trace_ros.estimator.differentiation import JointDifferentiator
-from trace_ros.estimator.engines import make_engine
+from trace_ros.estimator.engines import DEFAULT_ENGINE, make_engine
 from trace_ros.estimator.interface import Output
 from trace_ros.estimator.odometry import PoseIntegrator
 from trace_ros.estimator.stationary import StationaryDetector
@@ -87,7 +87,7 @@ class TraceEstimator:
         model: LoadedModel,
         robot: RobotDescription,
         gaps: GapSettings | None = None,
-        engine: str = "torchscript",
+        engine: str = DEFAULT_ENGINE,
     ) -> None:
         """Use a loaded model on a robot.
 
@@ -122,9 +122,14 @@ class TraceEstimator:
         """The model's file."""
         return str(self.model.path)
 
+    @property
+    def rate_hz(self) -> float:
+        """Of the samples that the model was trained with, Hz."""
+        return self.model.card.rate_hz
+
     @classmethod
     def load(
-        cls, model: Path, robot: RobotDescription, gaps: GapSettings | None = None, engine: str = "torchscript"
+        cls, model: Path, robot: RobotDescription, gaps: GapSettings | None = None, engine: str = DEFAULT_ENGINE
     ) -> TraceEstimator:
         """Load a TorchScript checkpoint for a robot; see `__init__`.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,3 +55,47 @@ class Estimator(Protocol):
         Raises:
             ValueError: the stamp does not come after the previous one.
         """
+
+
+@runtime_checkable
+class Placeable(Protocol):
+    """An estimator that can also be told where its runs begin, and how uncertain a pose is that it is given."""
+
+    def set_initial_pose(self, position: NDArray[np.float64], heading: float) -> None:
+        """Where runs begin, this one (where it has not begun) and those after a `reset`.
+
+        Args:
+            position: (3,) m.
+            heading: rad. Roll and pitch are gravity's to say.
+
+        Raises:
+            TraceError: not finite, or wrong length.
+        """
+
+    def set_pose(
+        self,
+        position: NDArray[np.float64],
+        orientation: NDArray[np.float64],
+        position_sigma: float = 0.0,
+        heading_sigma: float = 0.0,
+    ) -> None:
+        """As of `Estimator`, with standard deviations beyond the least that is assumed.
+
+        Args:
+            position: (3,) m.
+            orientation: (4,) quaternion x, y, z, w.
+            position_sigma: m, each axis.
+            heading_sigma: rad.
+
+        Raises:
+            TraceError: not finite, wrong length, or a zero quaternion.
+        """
+
+
+@runtime_checkable
+class RateBound(Protocol):
+    """An estimator that was trained at a rate."""
+
+    @property
+    def rate_hz(self) -> float:
+        """That rate, Hz."""

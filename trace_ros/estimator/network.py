@@ -182,14 +182,7 @@ class TraceNetwork(nn.Module):
         self.register_buffer("leg_identity", torch.eye(LEGS), persistent=False)
         self.absent_torque = nn.Parameter(torch.zeros(JOINTS // LEGS))
         self.register_load_state_dict_pre_hook(_complete_older_weights)
-        self.convolution_1 = nn.Conv1d(QUERY_SIZE, width, config.kernel)
-        self.convolution_2 = nn.Conv1d(width, width, config.kernel)
-        self.query_projection = nn.Linear(width, width)
-        self.query_norm = nn.LayerNorm(width)
-        self.accel_token = nn.Linear(3, width)
-        self.gyro_token = nn.Linear(3, width)
-        self.leg_token = nn.Sequential(nn.Linear(LEG_FEATURES + LEGS, width), nn.ReLU(), nn.Linear(width, width))
-        self.attention = CrossAttention(width, config.heads)
+        self._make_context()
         self.gru = nn.GRU(width, config.hidden, batch_first=True)
         first, second = config.head
         self.head = nn.Sequential(
@@ -200,6 +193,19 @@ class TraceNetwork(nn.Module):
             nn.Linear(second, OUTPUT_SIZE),
         )
         self._start()
+
+    def _make_context(self) -> None:
+        """The layers that `context` uses."""
+        config = self.config
+        width = config.embedding
+        self.convolution_1 = nn.Conv1d(QUERY_SIZE, width, config.kernel)
+        self.convolution_2 = nn.Conv1d(width, width, config.kernel)
+        self.query_projection = nn.Linear(width, width)
+        self.query_norm = nn.LayerNorm(width)
+        self.accel_token = nn.Linear(3, width)
+        self.gyro_token = nn.Linear(3, width)
+        self.leg_token = nn.Sequential(nn.Linear(LEG_FEATURES + LEGS, width), nn.ReLU(), nn.Linear(width, width))
+        self.attention = CrossAttention(width, config.heads)
 
     @torch.no_grad()
     def _start(self) -> None:
@@ -238,6 +244,15 @@ class TraceNetwork(nn.Module):
         gyro = self.gyro_token(normalised[..., 0:3]).unsqueeze(-2)
         return torch.cat((accel, gyro, leg_tokens), dim=-2)
 
+    def context(self, normalised: Tensor) -> tuple[Tensor, Tensor]:
+        """What the GRU sees of each window: normalised (B, T + 29, 47) to context (B, T, d) and attention (B, T, 6)."""
+        columns = query_channels(normalised).transpose(1, 2)
+        columns = torch.relu(self.convolution_2(torch.relu(self.convolution_1(columns))))
+        pooled = functional.avg_pool1d(columns, self.config.pooled_columns, stride=1).transpose(1, 2)
+        query = self.query_norm(self.query_projection(pooled))
+        context, attention = self.attention(query, self.tokens(normalised[:, WINDOW - 1 :]))
+        return context, attention
+
     def sequence(self, observations: Tensor, hidden: Tensor, bfloat16: bool = False) -> SequenceOutput:
         """Run over a batch of sequences at once (training).
 
@@ -254,11 +269,7 @@ class TraceNetwork(nn.Module):
         normalised = (inputs - self.observation_mean) / self.observation_scale
         current = normalised[:, WINDOW - 1 :]
         with torch.autocast(observations.device.type, dtype=torch.bfloat16, enabled=bfloat16):
-            columns = query_channels(normalised).transpose(1, 2)
-            columns = torch.relu(self.convolution_2(torch.relu(self.convolution_1(columns))))
-            pooled = functional.avg_pool1d(columns, config.pooled_columns, stride=1).transpose(1, 2)
-            query = self.query_norm(self.query_projection(pooled))
-            context, attention = self.attention(query, self.tokens(current))
+            context, attention = self.context(normalised)
         context, attention = context.float(), attention.float()
         memory, last = self.gru(context, hidden.unsqueeze(0))
         with torch.autocast(observations.device.type, dtype=torch.bfloat16, enabled=bfloat16):
