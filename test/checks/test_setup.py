@@ -208,3 +208,12 @@ def test_windows_do_not_span_gaps_or_jumps(robot: RobotDescription) -> None:
     check = StartupCheck(robot)
     pieces = [*samples(robot, 0.3), *samples(robot, 0.3, 5.0), *samples(robot, 0.3, 2.0)]
     assert not any([check.add(sample) for sample in pieces])
+
+
+def test_stamps_that_hardly_move_on_fill_no_memory_and_are_judged_all_the_same(robot: RobotDescription) -> None:
+    check = StartupCheck(robot)
+    standing = samples(robot, 0.02)
+    judged = [check.add(replace(standing[number % 10], stamp_ns=1_000 + number)) for number in range(5_000)]
+    assert sum(judged) == 1
+    assert check.finished
+    assert not check._samples

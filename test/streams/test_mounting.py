@@ -123,3 +123,66 @@ def test_the_urdf_has_a_link_for_it_or_says_so() -> None:
     by_message = Mounting(ROBOT, "urdf")
     with pytest.raises(BadMessageError, match="no link 'camera'"):
         by_message.to_body(0, ImuReading(np.zeros(3), np.zeros(3), "camera"))
+
+
+def test_a_corrected_transform_counts_and_the_same_again_changes_nothing() -> None:
+    mounting, same = Mounting(ROBOT, "tf"), Mounting(ROBOT, "tf")
+    place = np.add(ROBOT.imu.position, (0.1, 0.0, 0.2))
+    for each in (mounting, same):
+        each.add_transforms([transform("base_link", "imu_link", place, Rotation.identity())])
+    rng = np.random.default_rng(3)
+    readings = [ImuReading(rng.normal(size=3), rng.normal(size=3), "imu_link") for _ in range(20)]
+    for number, reading in enumerate(readings):
+        if number == 10:  # as a publisher that is started again repeats it
+            mounting.add_transforms([transform("base_link", "imu_link", place, Rotation.identity())])
+        for one, other in zip(
+            mounting.to_body(2_000_000 * number, reading), same.to_body(2_000_000 * number, reading), strict=True
+        ):
+            np.testing.assert_array_equal(one, other)
+    turn = Rotation.from_euler("xyz", [0.0, 0.0, np.pi / 2])
+    mounting.add_transforms([transform("base_link", "imu_link", ROBOT.imu.position, turn)])
+    angular, linear = mounting.to_body(40_000_000, readings[0])
+    np.testing.assert_allclose(angular, turn.apply(readings[0].angular_velocity), atol=1e-12)
+    np.testing.assert_allclose(linear, turn.apply(readings[0].linear_acceleration), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("quaternion", "position"),
+    [
+        ((np.nan,) * 4, (0, 0, 0)),
+        ((0, 0, 0, 0), (0, 0, 0)),
+        ((0, 0, 0, 1), (0, np.inf, 0)),
+        ((0, 0, 0, 1), (1e9, 0, 0)),
+    ],
+)
+def test_a_transform_that_is_none_is_named(quaternion: tuple, position: tuple) -> None:
+    mounting = Mounting(ROBOT, "tf")
+    bad = transform("base_link", "imu_link", position, Rotation.identity())
+    q = bad.transform.rotation
+    q.x, q.y, q.z, q.w = map(float, quaternion)
+    mounting.add_transforms([bad])
+    reading = ImuReading(np.zeros(3), np.zeros(3), "imu_link")
+    with pytest.raises(BadMessageError, match=r"frame 'imu_link'; the one to 'imu_link' is none \(NaN"):
+        mounting.to_body(0, reading)
+    mounting.add_transforms([transform("base_link", "imu_link", ROBOT.imu.position, Rotation.identity())])
+    np.testing.assert_array_equal(mounting.to_body(0, reading)[0], reading.angular_velocity)
+
+
+def test_transforms_in_a_circle_are_named() -> None:
+    mounting = Mounting(ROBOT, "tf")
+    links = [("imu_link", "mount"), ("mount", "imu_link")]
+    mounting.add_transforms([transform(parent, child, (0, 0, 0), Rotation.identity()) for parent, child in links])
+    with pytest.raises(BadMessageError, match=r"the ones above '.*' run in a circle"):
+        mounting.to_body(0, ImuReading(np.zeros(3), np.zeros(3), "imu_link"))
+
+
+def test_a_publisher_that_invents_frames_fills_no_memory() -> None:
+    tree = TransformTree()
+    tree.add([transform("base_link", "imu", (0, 0, 0), Rotation.identity())])
+    one = transform("base_link", "", (0, 0, 0), Rotation.identity())
+    for number in range(12_000):
+        one.child_frame_id = f"frame_{number}"
+        tree.add([one])
+    assert len(tree._parents) == 10_000
+    tree.add([transform("base_link", "imu", (1, 0, 0), Rotation.identity())])
+    np.testing.assert_array_equal(tree.pose("base_link", "imu")[1], [1, 0, 0])

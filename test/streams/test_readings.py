@@ -13,7 +13,7 @@ from wire import imu_message, joint_message
 
 from trace_ros.robot import JointMessages, RobotDescription
 from trace_ros.streams.kinds import KINDS, Tally
-from trace_ros.streams.readings import BadMessageError, JointFinder, imu_reading
+from trace_ros.streams.readings import BadMessageError, JointFinder, header_stamp_ns, imu_reading, shown
 
 ROBOT = RobotDescription.load("go2")
 NAMES = list(ROBOT.joint_names)
@@ -185,3 +185,46 @@ def test_any_joint_state_is_finite_or_refused(names: list[str], arrays: tuple[li
         assert (reading is None) == (not set(names) & set(NAMES))
         for found in () if reading is None else (reading.position, reading.velocity, reading.torque):
             assert found is None or (found.shape == (len(reading.slots),) and np.isfinite(found).all())
+
+
+@pytest.mark.parametrize(
+    ("seconds", "nanoseconds", "stamp_ns"),
+    [
+        (5, 0, 5_000_000_000),
+        (5, 999_999_999, 5_999_999_999),
+        (5, 1_000_000_000, 0),
+        (2**31 - 1, 2**32 - 1, 0),
+        (2**31 - 1, 999_999_999, (2**31 - 1) * 1_000_000_000 + 999_999_999),
+        (-(2**31), 0, -(2**31) * 1_000_000_000),
+    ],
+)
+def test_nanoseconds_of_a_second_or_more_are_no_stamp(seconds: int, nanoseconds: int, stamp_ns: int) -> None:
+    message = imu_message(0)
+    message.header.stamp.sec, message.header.stamp.nanosec = seconds, nanoseconds
+    assert header_stamp_ns(message) == stamp_ns
+
+
+def test_a_message_of_a_million_joints_costs_no_memory_and_finds_the_robots_own() -> None:
+    finder, tally = JointFinder(ROBOT), Tally()
+    for turn in range(3):
+        others = [f"joint_{turn}_{number}" for number in range(1_000_000)]
+        reading = find(joint_message(0, [*others, *NAMES], [1.0] * 1_000_000 + [0.5] * 12), finder, tally)
+        np.testing.assert_array_equal(reading.position, 0.5)
+    assert finder.missing == []
+    assert len(finder.seen) == 200
+    assert not finder._orders
+    assert not tally.counts
+
+
+def test_names_that_are_invented_for_each_message_are_not_kept() -> None:
+    finder = JointFinder(ROBOT)
+    for turn in range(1000):
+        find(joint_message(0, [f"wheel_{turn}", *NAMES]), finder)
+    assert len(finder.seen) == 200
+    assert len(finder._orders) <= 64
+
+
+def test_names_in_the_log_are_short_and_of_one_line() -> None:
+    assert shown("FL_hip_joint") == "FL_hip_joint"
+    assert shown("a" * 1000) == "a" * 64 + "..."
+    assert shown("\x1b[31mred\n[ERROR] fire") == r"\x1b[31mred\n[ERROR] fire"

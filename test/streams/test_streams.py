@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 from test_mounting import transform
 from wire import feed, imu_message, joint_message, samples_of
@@ -111,3 +113,24 @@ def test_the_mounting_by_tf_is_waited_for() -> None:
 def test_a_mounting_that_the_urdf_lacks_is_refused_at_once() -> None:
     with pytest.raises(TraceError, match="no link 'head_imu' for the IMU"):
         SensorStreams(ROBOT, StreamSettings(imu_mounting="urdf", imu_frame="head_imu"))
+
+
+STAMPS = st.tuples(st.integers(-(2**31), 2**31 - 1), st.integers(0, 2**32 - 1))
+NEAR = st.tuples(st.integers(2**31 - 3, 2**31 - 1), st.integers(0, 1_000_000_000))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(st.booleans(), STAMPS | NEAR), max_size=60))
+def test_any_stamps_give_samples_that_a_message_can_bear_in_order(messages: list) -> None:
+    """A stamp's fields hold more than a time does: what is passed on must fit in a message again."""
+    streams, last = SensorStreams(ROBOT), None
+    for number, (is_imu, (seconds, nanoseconds)) in enumerate(messages):
+        message = imu_message(0) if is_imu else joint_message(0, NAMES)
+        message.header.stamp.sec, message.header.stamp.nanosec = seconds, nanoseconds
+        for event in (streams.add_imu if is_imu else streams.add_joints)(message, START + MS * number):
+            if isinstance(event, TimeJump):
+                last = None
+                continue
+            assert 0 < event.stamp_ns < 2**31 * 1_000_000_000
+            assert last is None or event.stamp_ns > last
+            last = event.stamp_ns

@@ -17,6 +17,9 @@ FloatArray = NDArray[np.float64]
 _LONGEST_INTERVAL_NS = 200_000_000
 """After a longer pause a window begins anew."""
 
+_MOST_SAMPLES = 5000
+"""Of a window: half a second at 10 kHz."""
+
 
 class StartupCheck:
     """Looks at the samples of a start.
@@ -53,7 +56,8 @@ class StartupCheck:
         if samples and not 0 < sample.stamp_ns - samples[-1].stamp_ns < _LONGEST_INTERVAL_NS:
             samples.clear()
         samples.append(sample)
-        if sample.stamp_ns - samples[0].stamp_ns < self._window_ns:
+        # So many are enough to judge by, whatever their stamps say (those of a broken clock may hardly move on).
+        if sample.stamp_ns - samples[0].stamp_ns < self._window_ns and len(samples) < _MOST_SAMPLES:
             return False
         self._samples = []
         self._judge(samples)

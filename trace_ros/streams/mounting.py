@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from scipy.spatial.transform import Rotation
 
 from trace_ros.errors import TraceError
+from trace_ros.logs import LARGEST_READING
 from trace_ros.robot import RobotDescription
-from trace_ros.streams.readings import BadMessageError, ImuReading
+from trace_ros.streams.readings import BadMessageError, ImuReading, shown
 
 FloatArray = NDArray[np.float64]
 MountingSource = Literal["robot", "urdf", "tf"]
@@ -24,6 +25,9 @@ _CUTOFF_HZ = 20.0
 _SAME_PLACE = 1e-4
 """m; places closer than this are one."""
 
+_MOST_FRAMES = 10_000
+"""Static transforms that are remembered; no robot has as many."""
+
 _GAP_NS = 50_000_000
 """No angular acceleration is told over a longer interval."""
 
@@ -33,6 +37,7 @@ class TransformTree:
 
     def __init__(self) -> None:
         self._parents: dict[str, tuple[str, Pose]] = {}
+        self._refused: dict[str, None] = {}
 
     def add(self, transforms: Iterable[Any]) -> None:
         """Take in geometry_msgs/TransformStamped messages; those that are no transform are passed over."""
@@ -40,9 +45,24 @@ class TransformTree:
             t, q = item.transform.translation, item.transform.rotation
             position, quaternion = np.array((t.x, t.y, t.z)), np.array((q.x, q.y, q.z, q.w))
             norm = float(np.linalg.norm(quaternion))
-            if np.isfinite(position).all() and 1e-6 < norm < 1e6:
-                pose = Rotation.from_quat(quaternion).as_matrix(), position
-                self._parents[_bare(item.child_frame_id)] = _bare(item.header.frame_id), pose
+            child, parent = _bare(item.child_frame_id), _bare(item.header.frame_id)
+            if child not in self._parents and len(self._parents) >= _MOST_FRAMES:
+                continue
+            if (np.abs(position) <= LARGEST_READING).all() and 1e-6 < norm < 1e6:
+                self._parents[child] = parent, (Rotation.from_quat(quaternion).as_matrix(), position)
+                self._refused.pop(child, None)
+            elif len(self._refused) < _MOST_FRAMES:
+                self._refused[child] = None
+
+    def fault(self, base: str, frame: str) -> str:
+        """Why static transforms do not connect two frames, as the end of a sentence; empty where nothing is known."""
+        on_the_way = [*self._to_root(_bare(frame)), *self._to_root(_bare(base))]
+        if refused := next((name for name in on_the_way if name in self._refused), None):
+            return f"; the one to {shown(refused)!r} is none (NaN, infinity, or a rotation of length zero)"
+        for ends in (self._to_root(_bare(frame)), self._to_root(_bare(base))):
+            if (last := list(ends)[-1]) in self._parents:
+                return f"; the ones above {shown(last)!r} run in a circle"
+        return ""
 
     def pose(self, base: str, frame: str) -> Pose | None:
         """Pose of a frame in another, or None where no static transforms connect the two."""
@@ -89,6 +109,7 @@ class Mounting:
         self.transforms = TransformTree()
         self._expected = np.array(robot.imu.position)
         self._known_frame: str | None = None
+        self._place: Pose | None = None
         self._rotation: FloatArray | None = None
         self._lever: FloatArray | None = None
         self.text = ""
@@ -98,6 +119,12 @@ class Mounting:
             self._set(robot.rotation_body_imu.as_matrix(), self._expected, "the robot file")
         elif source == "urdf" and frame:
             self._from_urdf(frame)
+
+    def add_transforms(self, transforms: Iterable[Any]) -> None:
+        """Take in static transforms; the place is looked up anew, since a publisher may correct what it said."""
+        self.transforms.add(transforms)
+        if self._source == "tf":
+            self._known_frame = None
 
     def forget(self) -> None:
         """Forget the past readings, not the place."""
@@ -138,10 +165,12 @@ class Mounting:
             except TraceError as error:
                 raise BadMessageError("imu_no_transform", str(error)) from error
             return
-        pose = self.transforms.pose(self._robot.base_link, frame)
+        base = self._robot.base_link
+        pose = self.transforms.pose(base, frame)
         if pose is None:
+            why = self.transforms.fault(base, frame)
             raise BadMessageError(
-                "imu_no_transform", f"no static transform from {self._robot.base_link!r} to the IMU's frame {frame!r}"
+                "imu_no_transform", f"no static transform from {base!r} to the IMU's frame {shown(frame)!r}{why}"
             )
         self._set(*pose, f"the transform to {frame!r}")
         self._known_frame = frame
@@ -150,11 +179,15 @@ class Mounting:
         model = self._robot.model
         if _bare(frame) not in model.links:
             near = ", ".join(name for name in model.links if "imu" in name.lower()) or "none with imu in its name"
-            raise TraceError(f"{model.path}: no link {frame!r} for the IMU; it has {near}")
+            raise TraceError(f"{model.path}: no link {shown(frame)!r} for the IMU; it has {near}")
         self._set(*model.pose(self._robot.base_link, _bare(frame), {}), f"link {frame!r} of the URDF")
         self._known_frame = frame
 
     def _set(self, rotation: FloatArray, position: FloatArray, by: str) -> None:
+        if self._place is not None and all(map(np.array_equal, self._place, (rotation, position))):
+            return  # the same again: what is known of the turning goes on
+        self.forget()
+        self._place = rotation, position
         lever = self._expected - position
         self._rotation = None if np.abs(rotation - np.eye(3)).max() < 1e-12 else rotation
         self._lever = None if np.abs(lever).max() < _SAME_PLACE else lever

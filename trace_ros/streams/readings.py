@@ -19,8 +19,19 @@ from trace_ros.streams.kinds import Tally
 
 FloatArray = NDArray[np.float64]
 
+_SECOND_NS = 1_000_000_000
+
 _CACHED_ORDERS = 64
 """Lists of names whose places are remembered; more only come from a driver that invents names."""
+
+_CACHED_NAMES = 2000
+"""A longer list is looked up each time: no robot has as many joints."""
+
+_LONGEST_NAME = 64
+"""Characters of a name in a line."""
+
+_SEEN_NAMES = 200
+"""Names told in a line about what the messages have."""
 
 _EVIDENCE = 5
 """Messages in a row without velocity or effort (or with it) before a publisher is taken to report none (or some)."""
@@ -64,10 +75,20 @@ class JointReading(NamedTuple):
     torque: FloatArray | None
 
 
+def shown(name: str) -> str:
+    """A name out of a message, fit for a line of the log: no control characters, and not longer than a name is."""
+    short = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
+    return short if short.isprintable() else ascii(short)[1:-1]
+
+
 def header_stamp_ns(message: Any) -> int:
-    """The header's stamp in nanoseconds."""
+    """The header's stamp in nanoseconds; 0, as without a stamp, where it is none: nanoseconds of a second or more.
+
+    The fields hold up to 4.3 s in nanoseconds; passed on, they would be stamps beyond what a message can bear.
+    """
     stamp = message.header.stamp
-    return int(stamp.sec) * 1_000_000_000 + int(stamp.nanosec)
+    nanoseconds = int(stamp.nanosec)
+    return int(stamp.sec) * _SECOND_NS + nanoseconds if nanoseconds < _SECOND_NS else 0
 
 
 def imu_reading(message: Any) -> ImuReading:
@@ -112,6 +133,8 @@ class JointFinder:
         if robot.joint_messages.sign or robot.joint_messages.offset:
             self._sign, self._offset = robot.joint_signs, robot.joint_offsets
         self._orders: dict[tuple[str, ...], _Places] = {}
+        self._seen: dict[str, None] = {}
+        self._named: set[int] = set()
         self._last_names: Any = None
         self._last: _Places | None = None
         self._reported: dict[tuple[tuple[int, ...], str], _Reported] = {}
@@ -152,6 +175,12 @@ class JointFinder:
         places = self._orders.get(key)
         if places is None:
             places = self._look_up(key)
+            self._named.update(places.slots)
+            for name in key[:_SEEN_NAMES]:
+                if len(self._seen) < _SEEN_NAMES:
+                    self._seen.setdefault(name)
+            if len(key) > _CACHED_NAMES:
+                return places
             if len(self._orders) >= _CACHED_ORDERS:
                 self._orders.clear()
             self._orders[key] = places
@@ -198,8 +227,13 @@ class JointFinder:
 
     @property
     def seen(self) -> list[str]:
-        """All names that the messages had so far, in the order of their coming."""
-        return list(dict.fromkeys(name for names in self._orders for name in names))
+        """The names that the messages had so far, in the order of their coming; the first 200."""
+        return list(self._seen)
+
+    @property
+    def missing(self) -> list[str]:
+        """The robot's joints that no message has named so far."""
+        return [name for slot, name in enumerate(self._reported_names) if slot not in self._named]
 
     def describe(self) -> str:
         """Which name in the joint states fills which slot, a line each leg."""

@@ -20,6 +20,7 @@ from trace_ros.streams.readings import (
     JointReading,
     header_stamp_ns,
     imu_reading,
+    shown,
 )
 from trace_ros.streams.stamps import Stamper, StampOrder
 
@@ -107,7 +108,7 @@ class SensorStreams:
 
     def add_transforms(self, transforms: Any) -> None:
         """Take in static transforms (geometry_msgs/TransformStamped), for an ``imu_mounting`` by "tf"."""
-        self.mounting.transforms.add(transforms)
+        self.mounting.add_transforms(transforms)
 
     def add_imu(self, message: Any, arrival_ns: int) -> list[Event]:
         """Take in a sensor_msgs/Imu.
@@ -187,7 +188,7 @@ class SensorStreams:
         """Which of the robot's joints no message has named so far, one line; empty when none is missing."""
         if None not in self.pairer.owners or not self._joint_messages:
             return ""
-        missing = [name for name in self._finder.reported_names if name not in self._finder.seen]
+        missing = self._finder.missing
         if not missing:
             return ""
         return (
@@ -235,4 +236,4 @@ class SensorStreams:
 
 def _listed(names: list[str]) -> str:
     more = f" and {len(names) - _LONGEST_LIST} more" if len(names) > _LONGEST_LIST else ""
-    return ", ".join(names[:_LONGEST_LIST]) + more
+    return ", ".join(shown(name) for name in names[:_LONGEST_LIST]) + more
