@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from rcl_interfaces.msg import ParameterDescriptor
 from rclpy.node import Node
 from rclpy.parameter import Parameter as RosParameter
+from rclpy.serialization import deserialize_message, serialize_message
 
 from trace_ros.errors import TraceError
 from trace_ros.nodes import estimator_parameters, path_node, recorder_node, replay_node
@@ -111,6 +113,18 @@ def test_every_parameter_of_every_node_is_described_and_its_default_is_valid(mod
         if isinstance(parameter.default, (int, float)) and not isinstance(parameter.default, bool):
             assert parameter.minimum is not None
             assert parameter.maximum is not None
+
+
+@pytest.mark.parametrize("module", [estimator_parameters, path_node, recorder_node, replay_node])
+def test_ranges_are_sent_as_they_are(module) -> None:
+    """An integer in a field for a number is sent as 5e-324 or the like, and nothing says so."""
+    for parameter in module.PARAMETERS:
+        sent = deserialize_message(serialize_message(parameter.descriptor()), ParameterDescriptor)
+        ranges = [*sent.floating_point_range, *sent.integer_range]
+        numeric = type(parameter.default) in (int, float)
+        assert [(item.from_value, item.to_value) for item in ranges] == (
+            [(parameter.minimum, parameter.maximum)] if numeric else []
+        ), parameter.name
 
 
 def test_every_parameter_of_the_estimator_is_in_its_documentation() -> None:

@@ -99,7 +99,9 @@ class Parameter:
             descriptor.additional_constraints = before + counts
         elif self.minimum is not None and self.maximum is not None:
             if isinstance(self.default, float):
-                descriptor.floating_point_range = [FloatingPointRange(from_value=self.minimum, to_value=self.maximum)]
+                # Fields of messages are not checked in ROS 2 Jazzy: an integer would be sent as the bits of a number.
+                low, high = float(self.minimum), float(self.maximum)
+                descriptor.floating_point_range = [FloatingPointRange(from_value=low, to_value=high)]
             else:
                 descriptor.integer_range = [IntegerRange(from_value=int(self.minimum), to_value=int(self.maximum))]
         return descriptor
