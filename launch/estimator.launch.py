@@ -20,7 +20,7 @@ def estimator(context: LaunchContext) -> list[Action]:
     overrides: dict[str, object] = {
         "use_sim_time": ParameterValue(LaunchConfiguration("use_sim_time"), value_type=bool)
     }
-    for name in ("robot", "model"):
+    for name in ("robot", "estimator", "model", "engine"):
         if value := LaunchConfiguration(name).perform(context):
             overrides[name] = ParameterValue(value, value_type=str)
     node = LifecycleNode(
@@ -68,7 +68,17 @@ def generate_launch_description() -> LaunchDescription:
             DeclareLaunchArgument(
                 "robot", default_value="", description="robot's name or YAML file; empty: as in params_file"
             ),
-            DeclareLaunchArgument("model", default_value="", description="TorchScript model; empty: as in params_file"),
+            DeclareLaunchArgument(
+                "estimator",
+                default_value="",
+                description="trace, iekf_sr, ... (docs/baselines.md); empty: as in params_file",
+            ),
+            DeclareLaunchArgument(
+                "model", default_value="", description="the estimator's file; empty: as in params_file"
+            ),
+            DeclareLaunchArgument(
+                "engine", default_value="", description="torchscript or onnxruntime; empty: as in params_file"
+            ),
             DeclareLaunchArgument("params_file", default_value=parameters, description="parameters of the estimator"),
             DeclareLaunchArgument("namespace", default_value="", description="of all topics and nodes"),
             DeclareLaunchArgument("use_sim_time", default_value="false", description="take the time from /clock"),

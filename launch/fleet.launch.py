@@ -10,7 +10,7 @@ from launch.launch_description_sources import PythonLaunchDescriptionSource
 from launch.substitutions import LaunchConfiguration, PathJoinSubstitution
 from launch_ros.substitutions import FindPackageShare
 
-PASSED_ON = ("params_file", "use_sim_time", "autostart", "use_respawn", "log_level")
+PASSED_ON = ("estimator", "engine", "params_file", "use_sim_time", "autostart", "use_respawn", "log_level")
 """Arguments of estimator.launch.py that are the same for all robots."""
 
 
@@ -57,6 +57,12 @@ def generate_launch_description() -> LaunchDescription:
                 default_value=PathJoinSubstitution([FindPackageShare("trace_ros"), "config", "estimator.yaml"]),
                 description="parameters of all estimators",
             ),
+            DeclareLaunchArgument(
+                "estimator",
+                default_value="",
+                description="of all robots: trace, iekf_sr, ...; empty: as in params_file",
+            ),
+            DeclareLaunchArgument("engine", default_value="", description="of all robots; empty: as in params_file"),
             DeclareLaunchArgument("use_sim_time", default_value="false", description="take the time from /clock"),
             DeclareLaunchArgument("autostart", default_value="true", description="configure and activate at once"),
             DeclareLaunchArgument("use_respawn", default_value="false", description="start nodes again that end"),

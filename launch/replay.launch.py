@@ -21,7 +21,18 @@ from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
 from launch_ros.substitutions import FindPackageShare
 
-PASSED_ON = ("robot", "model", "params_file", "namespace", "use_sim_time", "autostart", "use_respawn", "log_level")
+PASSED_ON = (
+    "robot",
+    "estimator",
+    "model",
+    "engine",
+    "params_file",
+    "namespace",
+    "use_sim_time",
+    "autostart",
+    "use_respawn",
+    "log_level",
+)
 """Arguments of estimator.launch.py."""
 
 VIEWED = (
@@ -122,7 +133,17 @@ def generate_launch_description() -> LaunchDescription:
             DeclareLaunchArgument(
                 "robot", default_value="", description="robot's name or YAML file; empty: as in params_file"
             ),
-            DeclareLaunchArgument("model", default_value="", description="TorchScript model; empty: as in params_file"),
+            DeclareLaunchArgument(
+                "estimator",
+                default_value="",
+                description="trace, iekf_sr, ... (docs/baselines.md); empty: as in params_file",
+            ),
+            DeclareLaunchArgument(
+                "model", default_value="", description="the estimator's file; empty: as in params_file"
+            ),
+            DeclareLaunchArgument(
+                "engine", default_value="", description="torchscript or onnxruntime; empty: as in params_file"
+            ),
             DeclareLaunchArgument(
                 "params_file",
                 default_value=PathJoinSubstitution([share, "config", "estimator.yaml"]),

@@ -18,11 +18,12 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
-COMMON = {"robot", "model", "params_file", "namespace", "use_sim_time", "autostart", "use_respawn", "log_level"}
+SHARED = {"estimator", "engine", "params_file", "use_sim_time", "autostart", "use_respawn", "log_level"}
+COMMON = SHARED | {"robot", "model", "namespace"}
 ARGUMENTS = {
     "estimator.launch.py": COMMON,
     "replay.launch.py": COMMON | {"bag", "rate", "loop", "rviz"},
-    "fleet.launch.py": {"robots", "params_file", "use_sim_time", "autostart", "use_respawn", "log_level"},
+    "fleet.launch.py": SHARED | {"robots"},
     "record.launch.py": {"bag", "topics", "params_file", "namespace", "use_sim_time", "log_level"},
 }
 HAS_LAUNCH = all(importlib.util.find_spec(name) is not None for name in ("launch", "launch_ros"))

@@ -20,6 +20,7 @@ import pytest
 pytest.importorskip("rclpy", reason="needs a ROS 2 Python environment")
 
 import rclpy
+from feeding import Wire
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState, GetState
 from rcl_interfaces.srv import SetParameters
@@ -33,7 +34,8 @@ from trace_ros.logs import SensorLog, Trajectory
 from trace_ros.robot import RobotDescription
 
 DOMAINS = range(40, 60)
-START_LIMIT_S = 40.0
+START_LIMIT_S = 120.0
+"""A node starts in two seconds where it has a core, and in two minutes where it has next to nothing of one."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -275,3 +277,15 @@ def model(robot: RobotDescription, tmp_path_factory: pytest.TempPathFactory) -> 
     path = tmp_path_factory.mktemp("model") / "trace.pt"
     export_model(network, ModelCard(robot=robot.name, robot_fingerprint=robot.fingerprint, rate_hz=500.0), path)
     return path
+
+
+@pytest.fixture
+def activate(start_node: Callable, client, model: Path, robot: RobotDescription) -> Iterator[Callable[..., Wire]]:
+    def start(*extra: str, namespace: str = "", **parameters: Any) -> Wire:
+        node = start_node("estimator_node", *extra, **({"model": model, "diagnostics_rate": 10.0} | parameters))
+        path = f"{namespace}/estimator" if namespace else "/estimator"
+        assert client.change_state(Transition.TRANSITION_CONFIGURE, path)
+        assert client.change_state(Transition.TRANSITION_ACTIVATE, path)
+        return Wire(client, node, robot, f"{namespace}/" if namespace else "")
+
+    return start

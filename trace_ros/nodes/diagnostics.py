@@ -172,7 +172,7 @@ def report(statistics: EstimatorStatistics, situation: Situation) -> tuple[bytes
     values["time jumps"] = str(statistics.time_jumps)
     values["odometry rate (Hz)"] = f"{odometry / situation.period_s:.1f}"
     values["odometry messages"] = str(statistics.odometry_messages)
-    values["stationary"] = str(statistics.stationary).lower()
+    values.setdefault("stationary", str(statistics.stationary).lower())
     values["step time (ms)"] = percentiles(statistics.step_time_s)
     values["latency, stamp to published (ms)"] = percentiles(statistics.latency_s)
     for kind, count in sorted(statistics.all_faults(situation.stream_counts).items()):

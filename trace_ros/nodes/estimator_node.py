@@ -1,11 +1,11 @@
-"""The estimator as a managed (lifecycle) node: IMU and joint states in, odometry and TF out."""
+"""An estimator as a managed (lifecycle) node: IMU and joint states in, odometry and TF out."""
 
 from __future__ import annotations
 
 import gc
+import math
 import time
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,10 @@ from std_srvs.srv import Trigger
 
 from trace_ros.checks.startup import StartupCheck
 from trace_ros.errors import TraceError
-from trace_ros.estimator.estimator import Estimate, TraceEstimator
-from trace_ros.logs import JOINTS, Sample
-from trace_ros.nodes import markers
+from trace_ros.estimator.estimator import Estimate
+from trace_ros.estimator.interface import Estimator, Placeable
+from trace_ros.logs import Sample
+from trace_ros.nodes import estimators, markers
 from trace_ros.nodes.conversions import pose_arrays, pose_deviations
 from trace_ros.nodes.estimator_parameters import PARAMETERS
 from trace_ros.nodes.inputs import Inputs
@@ -28,22 +29,17 @@ from trace_ros.nodes.monitoring import Monitor
 from trace_ros.nodes.outputs import Outputs
 from trace_ros.nodes.parameters import Parameters
 from trace_ros.nodes.spin import run
-from trace_ros.resources import models_directory
 from trace_ros.robot import RobotDescription
 from trace_ros.streams import Event, TimeJump
-from trace_ros.streams.intervals import GapSettings
-
-_WARM_UP_SAMPLES = 100
-"""TorchScript compiles and specialises during its first calls, which take a hundred times as long as the later ones."""
 
 
 class EstimatorNode(ManagedNode):
-    """`TraceEstimator` between ROS topics. What each transition does stands in its callback."""
+    """An estimator of the registry between ROS topics. What each transition does stands in its callback."""
 
     def __init__(self, _stop: Future | None = None) -> None:
         super().__init__("estimator")
         self._params = Parameters(self, PARAMETERS)
-        self._estimator: TraceEstimator | None = None
+        self._estimator: Estimator | None = None
         self._outputs: Outputs | None = None
         self._monitor: Monitor | None = None
         self._inputs: Inputs | None = None
@@ -122,40 +118,39 @@ class EstimatorNode(ManagedNode):
             raise TraceError("parameters 'odom_frame' and 'base_link_frame' are the same, expected two frames")
         torch.set_num_threads(parameters.integer("torch_threads"))
         robot = RobotDescription.load(parameters.text("robot"))
-        model = parameters.text("model")
-        path = Path(model).expanduser() if model else models_directory() / robot.name / "trace.pt"
-        self._estimator = TraceEstimator.load(path, robot, GapSettings(max_gap=parameters.number("max_gap")))
+        self._estimator = estimator = estimators.make_estimator(parameters, robot)
         self._robot = robot
-        _warm_up(self._estimator)
         # The libraries' objects stay as they are: the collector need not walk them in the middle of a run.
         gc.collect()
         gc.freeze()
         self._inputs = Inputs(self, robot, parameters, self._on_events, self._on_arrival)
-        self._outputs = Outputs(self, parameters, robot, self.get_logger().error)
+        feet = bool(estimators.feet_are_told_by(estimator))
+        self._outputs = Outputs(self, parameters, robot, self.get_logger().error, feet)
         if parameters.number("markers_rate") > 0 and not markers.available():
             self.get_logger().info("visualization_msgs is not installed: no estimator/markers")
-        card = self._estimator.model.card
         self._monitor = Monitor(
             self,
             parameters,
             self._inputs,
             self._outputs,
             robot.name,
-            card.rate_hz,
-            {
-                "robot": robot.name,
-                "model": str(path),
-                "model fits": f"yes: trained for {card.robot}, fingerprint {card.robot_fingerprint}",
-            },
+            estimators.rate_hz(estimator),
+            {"robot": robot.name} | estimators.facts(estimator, parameters),
         )
-        self.get_logger().info(f"robot {robot.name}, model {path}\n{self._inputs.streams.mapping()}")
+        self.get_logger().info(
+            f"estimator {estimator.name}, robot {robot.name}, model {estimator.source}\n"
+            f"{self._inputs.streams.mapping()}"
+        )
+        for line in estimators.shortcomings(estimator, parameters):
+            self.get_logger().warning(line)
 
     def _start_anew(self) -> None:
         """As after a fresh start: nothing of the past is left but the counts."""
         assert self._estimator is not None
         assert self._inputs is not None
-        x, y, z, heading = self._params.numbers("initial_pose") or (0.0, 0.0, 0.0, 0.0)
-        self._estimator.set_initial_pose(np.array((x, y, z)), heading)
+        if isinstance(self._estimator, Placeable):
+            x, y, z, heading = self._params.numbers("initial_pose") or (0.0, 0.0, 0.0, 0.0)
+            self._estimator.set_initial_pose(np.array((x, y, z)), heading)
         self._estimator.reset()
         self._inputs.reset()
         if self._outputs is not None:
@@ -225,7 +220,10 @@ class EstimatorNode(ManagedNode):
         assert self._estimator is not None
         try:
             position, orientation = pose_arrays(message, self._params.text("odom_frame"))
-            self._estimator.set_pose(position, orientation, *pose_deviations(message))
+            if isinstance(self._estimator, Placeable):
+                self._estimator.set_pose(position, orientation, *pose_deviations(message))
+            else:
+                self._estimator.set_pose(position, orientation)
         except TraceError as error:
             self.get_logger().error(f"ignored: {error}")
             return
@@ -281,8 +279,9 @@ class EstimatorNode(ManagedNode):
         assert self._estimator is not None
         assert self._outputs is not None
         assert self._monitor is not None
-        if not (np.isfinite(estimate.position).all() and np.isfinite(estimate.velocity).all()):
-            text = "the network's output is not finite: the estimator starts anew"
+        # One product is finite only if all six numbers are, and takes a third of the time of asking each.
+        if not math.isfinite(estimate.position.dot(estimate.velocity)):
+            text = "the estimator's output is not finite: it starts anew"
             self._monitor.warn_once("not_finite_estimates", text)
             self._estimator.reset()
             return
@@ -291,24 +290,6 @@ class EstimatorNode(ManagedNode):
         if self._outputs.publish(estimate, sample.joint_position):
             self._monitor.transforms.sent(self._outputs.messages.transform)
             statistics.latency_s.append((self.get_clock().now().nanoseconds - estimate.stamp_ns) * 1e-9)
-
-
-def _warm_up(estimator: TraceEstimator) -> None:
-    robot = estimator.robot
-    step_ns = round(1e9 / estimator.model.card.rate_hz)
-    for index in range(_WARM_UP_SAMPLES):
-        # A gyro reading above the stationary threshold: the moving branch is the one to warm.
-        estimator.step(
-            Sample(
-                index * step_ns,
-                np.full(3, 10.0 * robot.stationary.angular_velocity),
-                np.array((0.0, 0.0, 9.81)),
-                robot.nominal_joint_positions,
-                np.zeros(JOINTS),
-                np.zeros(JOINTS),
-            )
-        )
-    estimator.reset()
 
 
 def main(args: Sequence[str] | None = None) -> int:

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
+from trace_ros.baselines.registry import ESTIMATORS, TRACE
+from trace_ros.estimator.engines import DEFAULT_ENGINE, EngineName
 from trace_ros.nodes.input_parameters import INPUT_PARAMETERS
 from trace_ros.nodes.parameters import Parameter
 
 PARAMETERS = (
     Parameter("robot", "go2", "name of the robot (config/robots/<name>.yaml), or path of a robot's YAML file"),
-    Parameter("model", "", "path of the TorchScript model; empty: the one that ships, models/<robot>/trace.pt"),
+    Parameter(
+        "estimator", TRACE, "what estimates: the network, or another method of docs/baselines.md", choices=ESTIMATORS
+    ),
+    Parameter(
+        "model", "", "path of the estimator's file; empty: the one that ships, for trace models/<robot>/trace.pt"
+    ),
+    Parameter(
+        "engine",
+        DEFAULT_ENGINE,
+        "what computes the network of trace; onnxruntime is quicker and installed apart",
+        choices=get_args(EngineName),
+    ),
     Parameter("odom_frame", "odom", "frame of the pose; parent in TF"),
     Parameter("base_link_frame", "", "frame of the twist; child in TF; empty: the base_link of the robot's file"),
     Parameter("publish_tf", True, "publish odom_frame -> base_link_frame on /tf", live=True),

@@ -35,7 +35,7 @@ class Monitor:
         inputs: Inputs,
         outputs: Outputs,
         robot: str,
-        rate_hz: float,
+        rate_hz: float | None,
         facts: Mapping[str, str],
     ) -> None:
         """Begin to publish diagnostics.
@@ -45,8 +45,8 @@ class Monitor:
             parameters: of the estimator node.
             inputs, outputs: to be watched.
             robot: its name, the hardware of the diagnostics.
-            rate_hz: that the model was trained at.
-            facts: keys and values that do not change.
+            rate_hz: that the model was trained at; None where it works at any.
+            facts: keys and values that do not change; they go before what is measured.
         """
         self._node, self._parameters = node, parameters
         self._inputs, self._outputs = inputs, outputs
@@ -140,8 +140,7 @@ class Monitor:
 
     def _judge_rate(self) -> None:
         """Compare the IMU's rate by stamp with the model's."""
-        rate_hz = self.statistics.imu.usual_rate_hz()
-        if rate_hz is None:
+        if self._rate_hz is None or (rate_hz := self.statistics.imu.usual_rate_hz()) is None:
             return
         found = [str(finding) for finding in check_rate(rate_hz, self._rate_hz, CheckSettings())]
         if found and not self._rate_warning:

@@ -58,7 +58,12 @@ class Outputs:
     """The node's publishers of estimates, from configure to cleanup."""
 
     def __init__(
-        self, node: LifecycleNode, parameters: Parameters, robot: RobotDescription, tell: Callable[[str], None]
+        self,
+        node: LifecycleNode,
+        parameters: Parameters,
+        robot: RobotDescription,
+        tell: Callable[[str], None],
+        feet: bool = True,
     ) -> None:
         """Create the publishers.
 
@@ -67,6 +72,7 @@ class Outputs:
             parameters: frames, ``queue_depth`` and ``markers_rate`` now, the live ones at every estimate.
             robot: whose legs the markers show; its base link is the child frame where the parameters name none.
             tell: takes one line for the log when a publisher fails, and when it works again.
+            feet: whether the estimates tell anything of the feet; else there is no ``estimator/foot_reliability``.
         """
         self._node = node
         self._parameters = parameters
@@ -79,13 +85,15 @@ class Outputs:
         depth = parameters.integer("queue_depth")
         messages = self.messages
         self._odometry = self._managed("odom", Odometry, depth, lambda p: p.publish(messages.odometry), tell)
-        self._reliability = self._managed(
-            "estimator/foot_reliability",
-            Float32MultiArray,
-            depth,
-            lambda p: p.publish(messages.foot_reliability),
-            tell,
-        )
+        self._reliability: Channel | None = None
+        if feet:
+            self._reliability = self._managed(
+                "estimator/foot_reliability",
+                Float32MultiArray,
+                depth,
+                lambda p: p.publish(messages.foot_reliability),
+                tell,
+            )
         self._transforms = Channel(
             "/tf",
             lambda: TransformPublisher(node, messages.transform),
@@ -93,7 +101,7 @@ class Outputs:
             lambda p: p.destroy(),
             tell,
         )
-        self.channels = [self._odometry, self._reliability, self._transforms]
+        self.channels = [self._odometry, *([self._reliability] if self._reliability else []), self._transforms]
         self._shown: tuple[int, FloatArray] | None = None
         """Stamp and joint positions of the last estimate."""
         self._markers: Channel | None = None
@@ -163,12 +171,17 @@ class Outputs:
             return False
         self.messages.fill(self.shaped(estimate))
         self._shown = estimate.stamp_ns, joint_position
-        self._reliability.send()
+        self.send()
+        return True
+
+    def send(self) -> None:
+        """Publish the messages as they are."""
         if self._odometry.send():
             self.published += 1
-        if parameters.flag("publish_tf"):
+        if self._parameters.flag("publish_tf"):
             self._transforms.send()
-        return True
+        if self._reliability is not None:
+            self._reliability.send()
 
     def shaped(self, estimate: Estimate) -> Estimate:
         """The estimate with ``two_d_mode`` and the covariances of the parameters applied."""
