@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import io
+import os
 import struct
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -144,3 +145,16 @@ def test_a_message_that_claims_long_arrays_takes_no_memory(length: int, field: s
         assert tracemalloc.get_traced_memory()[1] < 20e6
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("read", [read_yaml, Urdf.read], ids=["yaml", "urdf"])
+def test_what_is_no_file_is_not_waited_for(read: Callable[[Path], object], tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (pipe, Path("/dev/zero")):
+        with pytest.raises(TraceError, match=r"cannot be read \(a device or a pipe"):
+            read(path)
+    with pytest.raises(TraceError, match=r"cannot be read \(Is a directory\)"):
+        read(tmp_path)
+    with pytest.raises(TraceError, match=r"cannot be read \(embedded null byte\)"):
+        read(Path("a\0b"))

@@ -40,6 +40,28 @@ def models_directory() -> Path:
     return share_directory() / "models"
 
 
+def read_bounded(path: Path, limit: int, what: str) -> bytes:
+    """All of a file, unless it is longer than any of its kind.
+
+    Args:
+        path: the file.
+        limit: bytes.
+        what: what it should be, for the error (``a URDF``).
+
+    Raises:
+        TraceError: it cannot be read, is too long, or is no file: a pipe is waited for, and some devices never end.
+    """
+    try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise TraceError(f"{path}: cannot be read (a device or a pipe, expected {what})")
+        if (size := path.stat().st_size) > limit:
+            raise TraceError(f"{path}: {size} bytes are too many for {what} (at most {limit})")
+        with path.open("rb") as file:
+            return file.read(limit)
+    except (OSError, ValueError) as error:  # ValueError: a path with a zero byte
+        raise TraceError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
+
+
 MAX_YAML_BYTES = 4 * 1024**2
 """No file of settings is as long; what is longer is another file and is not read."""
 
@@ -51,11 +73,7 @@ def read_yaml(path: Path) -> Any:
         TraceError: it cannot be read, is too long, or is not YAML.
     """
     try:
-        if (size := path.stat().st_size) > MAX_YAML_BYTES:
-            raise TraceError(f"{path}: {size} bytes are too many for a file of settings (at most {MAX_YAML_BYTES})")
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise TraceError(f"{path}: cannot be read ({error.strerror})") from error
+        return yaml.safe_load(read_bounded(path, MAX_YAML_BYTES, "a file of settings").decode("utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise TraceError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from error
     except RecursionError as error:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.spatial.transform import Rotation
 
 from trace_ros.errors import TraceError
+from trace_ros.resources import read_bounded
 
 FloatArray = NDArray[np.float64]
 MAX_BYTES = 16 * 1024**2
@@ -103,15 +104,11 @@ class Urdf:
             TraceError: it is unreadable or not XML, or a number in it is none (names the link or joint).
         """
         try:
-            if (size := path.stat().st_size) > MAX_BYTES:
-                raise TraceError(f"{path}: {size} bytes are too many for a URDF (at most {MAX_BYTES})")
-            data = path.read_bytes()
+            data = read_bounded(path, MAX_BYTES, "a URDF")
             # A few lines of them can stand for gigabytes of text, or for other files.
             if b"<!ENTITY" in data:
                 raise TraceError(f"{path}: declares XML entities, which no URDF needs; write their text instead")
             root = ElementTree.fromstring(data)
-        except OSError as error:
-            raise TraceError(f"{path}: cannot be read ({error.strerror})") from error
         except ElementTree.ParseError as error:
             raise TraceError(f"{path}: not valid XML ({error})") from error
         links = {str(link.get("name")): _read_link(path, link) for link in root.findall("link")}

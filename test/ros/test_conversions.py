@@ -95,9 +95,31 @@ def test_the_deviations_of_a_pose() -> None:
     assert pose_deviations(message) == (0.0, 0.0)
     np.fill_diagonal(message.pose.covariance.reshape(6, 6), [0.04, 0.09, 0.01, 1.0, 1.0, 0.25])
     assert pose_deviations(message) == pytest.approx((0.3, 0.5))
-    message.pose.covariance[35] = -1.0
-    assert pose_deviations(message)[1] == 0.0
-    message.pose.covariance[35] = math.nan
-    assert not math.isfinite(sum(pose_deviations(message)))
-    message.pose.covariance[0] = math.inf
-    assert pose_deviations(message)[0] == math.inf
+
+
+@pytest.mark.parametrize("index", [0, 7, 14, 35])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -1.0, 1e300])
+def test_a_covariance_that_is_none_is_refused(index: int, value: float) -> None:
+    message = PoseWithCovarianceStamped()
+    message.pose.covariance[index] = value
+    with pytest.raises(TraceError, match=r"variances of x, y, z and heading are .*: expected 0 or more"):
+        pose_deviations(message)
+
+
+@pytest.mark.parametrize(
+    ("position", "orientation", "complaint"),
+    [
+        ((math.nan, 0.0, 0.0), (0.0, 0.0, 0.0, 1.0), "position .* is none"),
+        ((0.0, 1e10, 0.0), (0.0, 0.0, 0.0, 1.0), "position .* is none"),
+        ((0.0, 0.0, -math.inf), (0.0, 0.0, 0.0, 1.0), "position .* is none"),
+        ((0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 0.0), "orientation .* is none"),
+        ((0.0, 0.0, 0.0), (0.0, math.nan, 0.0, 1.0), "orientation .* is none"),
+        ((0.0, 0.0, 0.0), (0.0, 0.0, 1e300, 1.0), "orientation .* is none"),
+    ],
+)
+def test_a_pose_that_is_none_is_refused(position: tuple, orientation: tuple, complaint: str) -> None:
+    message = PoseWithCovarianceStamped()
+    p, q = message.pose.pose.position, message.pose.pose.orientation
+    (p.x, p.y, p.z), (q.x, q.y, q.z, q.w) = position, orientation
+    with pytest.raises(TraceError, match=complaint):
+        pose_arrays(message, "odom")

@@ -29,3 +29,24 @@ def test_an_argument_that_nobody_reads_is_refused() -> None:
 
 def test_a_managed_node_says_what_it_waits_for(start_node: Callable) -> None:
     start_node("estimator_node").wait_for("unconfigured: waiting for the transitions")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("-p", "use_sim_time:=5"), "use_sim_time"),
+        (("-p", "rate:=fast"), "parameter 'rate' is a text, expected a number"),
+        (("-p", "bag:=/nowhere"), "/nowhere"),
+        (("-r", "__node:=9nodes"), "9nodes"),
+        (("-r", "imu/data:=imu//data"), "imu//data"),
+        (("--params-file", "/nowhere.yaml"), "nowhere.yaml"),
+        (("--log-level", "loud"), "loud"),
+    ],
+)
+def test_whatever_is_wrong_at_the_start_is_one_line(arguments: tuple[str, ...], complaint: str) -> None:
+    done = node("replay", "--ros-args", *arguments)
+    assert done.returncode == 2
+    told = [line for line in (done.stdout + done.stderr).splitlines() if "FATAL" in line]
+    assert len(told) == 1
+    assert complaint in told[0]
+    assert "Traceback" not in done.stdout + done.stderr

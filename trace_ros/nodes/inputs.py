@@ -10,8 +10,10 @@ from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, HistoryPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Imu, JointState
 
+from trace_ros.nodes.conversions import now_ns
 from trace_ros.nodes.graph import Wanted
 from trace_ros.nodes.input_parameters import stream_settings
+from trace_ros.nodes.managed import described
 from trace_ros.nodes.parameters import Parameters
 from trace_ros.robot import RobotDescription
 from trace_ros.streams import Event, Kind, SensorStreams
@@ -34,6 +36,7 @@ class Inputs:
         parameters: Parameters,
         on_events: Callable[[list[Event]], None],
         on_arrival: Callable[[str, int], None] = lambda _stream, _stamp_ns: None,
+        on_error: Callable[[str], None] | None = None,
     ) -> None:
         """Subscribe to nothing yet.
 
@@ -43,12 +46,14 @@ class Inputs:
             parameters: those of `INPUT_PARAMETERS`, and ``queue_depth`` and ``input_reliability``.
             on_events: takes the samples and time jumps that a message completes.
             on_arrival: called with "imu" or "joints" and the stamp (ns) when a message arrives, before anything else.
+            on_error: called with one line when anything that a message led to has raised; None: let it be raised, which
+                ends the process.
 
         Raises:
             TraceError: the URDF has no link for the IMU where ``imu_mounting`` asks for one.
         """
         self._node, self._parameters = node, parameters
-        self._on_events, self._on_arrival = on_events, on_arrival
+        self._on_events, self._on_arrival, self._on_error = on_events, on_arrival, on_error
         self.streams = SensorStreams(robot, stream_settings(parameters), self._tell)
         self.imu_topic = node.resolve_topic_name("imu/data")
         self.joints_topic = node.resolve_topic_name("joint_states")
@@ -64,6 +69,7 @@ class Inputs:
             self.joints_topic: Wanted("sensor_msgs/msg/JointState", self._qos),
         }
         """Type and QoS of the subscriptions by topic."""
+        self._clock = node.get_clock()
         self._subscriptions: list[Any] = []
         self._described = False
         self._fault_told, self._fault_told_s = "", 0.0
@@ -77,8 +83,8 @@ class Inputs:
         """Start to take messages."""
         node, qos = self._node, self._qos
         self._subscriptions = [
-            node.create_subscription(Imu, "imu/data", self._take_imu, qos),
-            node.create_subscription(JointState, "joint_states", self._take_joints, qos),
+            node.create_subscription(Imu, "imu/data", self._guarded(self._take_imu), qos),
+            node.create_subscription(JointState, "joint_states", self._guarded(self._take_joints), qos),
         ]
         if self._parameters.text("imu_mounting") == "tf":
             from tf2_msgs.msg import TFMessage
@@ -90,7 +96,7 @@ class Inputs:
                 durability=DurabilityPolicy.TRANSIENT_LOCAL,
             )
             self._subscriptions.append(
-                node.create_subscription(TFMessage, "/tf_static", self._take_transforms, latched)
+                node.create_subscription(TFMessage, "/tf_static", self._guarded(self._take_transforms), latched)
             )
 
     def unsubscribe(self) -> None:
@@ -114,14 +120,27 @@ class Inputs:
             self._fault_told = ""
         return fault
 
+    def _guarded(self, take: Callable[[Any], None]) -> Callable[[Any], None]:
+        """A callback whose fault, which is ours and not the message's, does not end the process."""
+
+        def guarded(message: Any) -> None:
+            try:
+                take(message)
+            except Exception as error:
+                if self._on_error is None:
+                    raise
+                self._on_error(described(error))
+
+        return guarded
+
     def _take_imu(self, message: Any) -> None:
         self._on_arrival("imu", header_stamp_ns(message))
-        if events := self.streams.add_imu(message, self._now_ns()):
+        if events := self.streams.add_imu(message, now_ns(self._clock)):
             self._on_events(events)
 
     def _take_joints(self, message: Any) -> None:
         self._on_arrival("joints", header_stamp_ns(message))
-        events = self.streams.add_joints(message, self._now_ns())
+        events = self.streams.add_joints(message, now_ns(self._clock))
         if not self._described and (found := self.streams.found()):
             self._described = True
             self._describe(found)
@@ -130,9 +149,6 @@ class Inputs:
 
     def _take_transforms(self, message: Any) -> None:
         self.streams.add_transforms(message.transforms)
-
-    def _now_ns(self) -> int:
-        return int(self._node.get_clock().now().nanoseconds)
 
     def _describe(self, found: str) -> None:
         log = self._node.get_logger()

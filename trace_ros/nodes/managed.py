@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState
+from rclpy.clock import Clock, ClockType
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 
 from trace_ros.nodes.spin import RCLError
@@ -39,6 +40,22 @@ class ManagedNode(LifecycleNode):
     def state_label(self) -> str:
         """``unconfigured``, ``inactive``, ``active``, ``finalized``, or the name of the transition under way."""
         return str(self._state_machine.current_state[1])
+
+    def start_by_itself(self) -> None:
+        """Configure and activate once the node spins; where a transition fails, its own line says why.
+
+        A launch file could ask for both. But when a process is started again, the request may go to the one that was
+        killed, which others take to be alive for some seconds more, and is then never answered.
+        """
+
+        def start() -> None:
+            self.destroy_timer(timer)
+            if self.state_label == "unconfigured":
+                self.trigger_configure()
+            if self.state_label == "inactive":
+                self.trigger_activate()
+
+        timer = self.create_timer(0.001, start, clock=Clock(clock_type=ClockType.STEADY_TIME))
 
     def close(self) -> None:
         """Shut down in an orderly way, from whatever state."""
@@ -76,11 +93,15 @@ def told(
         try:
             return transition(node, state)
         except Exception as error:
-            last = traceback.extract_tb(error.__traceback__)[-1]
-            text = " ".join(str(error).split())
             name = transition.__name__.removeprefix("on_")
-            where = f"{Path(last.filename).name}:{last.lineno}"
-            node.get_logger().error(f"unexpected error in {name}: {type(error).__name__}: {text} ({where})")
+            node.get_logger().error(f"unexpected error in {name}: {described(error)}")
             return TransitionCallbackReturn.ERROR
 
     return guarded
+
+
+def described(error: Exception) -> str:
+    """An exception that nobody foresaw, in one line with its place."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text} ({Path(last.filename).name}:{last.lineno})"

@@ -10,9 +10,11 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 import rclpy
+from rclpy.exceptions import NameValidationException, ParameterException
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.logging import get_logger
+from rclpy.qos_overriding_options import InvalidQosOverridesError
 from rclpy.signals import SignalHandlerOptions
 from rclpy.task import Future
 from rclpy.utilities import remove_ros_args
@@ -95,6 +97,10 @@ def run(
         return _run(name, create, stop, period_s, linger_s)
     except TraceError as error:
         get_logger(name).fatal(str(error))
+        return USER_ERROR
+    except (NameValidationException, ParameterException, InvalidQosOverridesError) as error:
+        # What only turns out to be wrong when the node is made: names after remapping, use_sim_time, QoS overrides.
+        get_logger(name).fatal(f"cannot start: {_one_line(error)}")
         return USER_ERROR
     finally:
         with suppress(RCLError):
