@@ -236,16 +236,15 @@ class PoseCovariance:
         xy, x_yaw, y_yaw = self._xy, self._x_yaw, self._y_yaw
         z_roll, z_pitch = self._tilt * self._z_roll, self._tilt * self._z_pitch
         z_x, z_y = cosine * z_roll - sine * z_pitch, sine * z_roll + cosine * z_pitch
-        return np.array(
-            (
-                (xx, xy, 0.0, 0.0, 0.0, x_yaw),
-                (xy, yy, 0.0, 0.0, 0.0, y_yaw),
-                (0.0, 0.0, zz, z_x, z_y, 0.0),
-                (0.0, 0.0, z_x, tilt, 0.0, 0.0),
-                (0.0, 0.0, z_y, 0.0, tilt, 0.0),
-                (x_yaw, y_yaw, 0.0, 0.0, 0.0, yaw),
-            )
+        rows = (
+            *(xx, xy, 0.0, 0.0, 0.0, x_yaw),
+            *(xy, yy, 0.0, 0.0, 0.0, y_yaw),
+            *(0.0, 0.0, zz, z_x, z_y, 0.0),
+            *(0.0, 0.0, z_x, tilt, 0.0, 0.0),
+            *(0.0, 0.0, z_y, 0.0, tilt, 0.0),
+            *(x_yaw, y_yaw, 0.0, 0.0, 0.0, yaw),
         )
+        return np.array(rows).reshape(6, 6)
 
 
 def _kept(dt: Any, time: float) -> Any:
@@ -307,4 +306,6 @@ class TwistDeviation:
 
     def matrix(self) -> FloatArray:
         """The covariance (6, 6), body frame: linear x, y, z, angular x, y, z."""
-        return np.diag([value * value for value in (*self.linear, *self.angular)])
+        matrix = np.zeros((6, 6))
+        matrix.flat[::7] = [value * value for value in (*self.linear, *self.angular)]
+        return matrix

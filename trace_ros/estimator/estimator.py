@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from trace_ros.errors import TraceError
 from trace_ros.estimator import observation as obs
 from trace_ros.estimator.checkpoint import LoadedModel, ModelCard, load_model
+from trace_ros.estimator.coasting import Coasting
 from trace_ros.estimator.differentiation import JointDifferentiator
 from trace_ros.estimator.engines import DEFAULT_ENGINE, make_engine
 from trace_ros.estimator.interface import Output
@@ -26,9 +27,6 @@ FloatArray = NDArray[np.float64]
 
 _STEADY_FORCE = 1.0
 """Change of the specific force (m/s^2) within a window at which it is worth no more than the guess of a level body."""
-
-_USUAL_MOTION_S = 0.25
-"""Time constant over which velocity and turn rate are averaged: what goes on in a gap is not one phase of the gait."""
 
 _OTHER_RATE = 0.2
 """How far a stream's interval may be from the one that the network was trained with, as a part of it."""
@@ -111,8 +109,9 @@ class TraceEstimator:
         self._pose = PoseIntegrator(model.card.error_model)
         self._absent_torque = model.absent_torque
         self._differentiator = JointDifferentiator()
-        self._gaps = gaps or GapSettings()
-        self._planner = IntervalPlanner(_known_intervals(model.card), self._nominal_dt, self._gaps.max_gap)
+        gaps = gaps or GapSettings()
+        self._coasting = Coasting(self._pose, gaps)
+        self._planner = IntervalPlanner(_known_intervals(model.card), self._nominal_dt, gaps.max_gap)
         self._grid = GridResampler(self._nominal_dt)
         self._initial_position, self._initial_heading = (0.0, 0.0, 0.0), 0.0
         self.reset()
@@ -151,10 +150,7 @@ class TraceEstimator:
         """The last sample; a copy."""
         self._stepped_ns = 0
         """Stamp of the network's last step."""
-        self._usual_velocity = (0.0, 0.0, 0.0)
-        self._usual_turn_rate = 0.0
-        self._coasting = False
-        self._gap_s = 0.0
+        self._coasting.reset()
         self._restart()
 
     def _restart(self) -> None:
@@ -162,7 +158,6 @@ class TraceEstimator:
         self._stationary.reset()
         self._running = False
         """Whether the network has a state: from when the window was full."""
-        self._unobserved_s = 0.0
 
     def set_initial_pose(self, position: FloatArray, heading: float) -> None:
         """Where runs begin, this one (where it has not begun) and those after a `reset`.
@@ -204,7 +199,7 @@ class TraceEstimator:
             raise TraceError("set_pose: its covariance is not finite")
         self._pose.widen(position_sigma, heading_sigma)
         self._pose_is_set = True
-        self._coasting = False
+        self._coasting.active = False
 
     def step(self, sample: Sample) -> Estimate | None:
         """Take in one sample.
@@ -224,7 +219,8 @@ class TraceEstimator:
         if before is None:
             return self._advance(sample, dt)
         if plan.kind == "gap":
-            self._begin_gap(dt)
+            self._coasting.begin(dt, self._running)
+            self._restart()
             return self._advance(sample, dt)
         if plan.kind == "resample":
             estimate = None
@@ -233,7 +229,7 @@ class TraceEstimator:
             return None if estimate is None else self._carry_on(estimate, sample.stamp_ns)
         dt = (sample.stamp_ns - self._stepped_ns) * 1e-9
         if plan.steps > 1 and self._running:
-            self._pose.widen(*self._unseen_motion(dt, dt))
+            self._coasting.bridge(dt)
         for step in range(1, plan.steps):
             self._advance(between(before, sample, step / plan.steps), dt / plan.steps)
         return self._advance(sample, dt / plan.steps)
@@ -252,9 +248,8 @@ class TraceEstimator:
         """Take in a sample that comes ``dt`` (s) after the one before, at about the rate that the network knows."""
         self._stepped_ns = sample.stamp_ns
         if not self._running:
-            self._unobserved_s += dt
-            if self._coasting:
-                self._coast(dt, sample.angular_velocity)
+            left = self._coasting.wait(dt, sample.angular_velocity)
+            self._velocity = (self._velocity[0] * left, self._velocity[1] * left, self._velocity[2] * left)
         joint_velocity = self._joint_velocity(sample, dt)
         # An interval unknown to training (samples were lost, or stamped in bursts) is not told to the network: its
         # motion, a rate times dt, is stretched to the true one instead.
@@ -281,7 +276,7 @@ class TraceEstimator:
             doubt = float(attended[0]) + float(attended[1])
             follow = self._pose.stay if starting else self._pose.advance
             follow(displacement, rotation, dt, doubt)
-        self._remember_motion(rotation[2] / dt, dt)
+        self._coasting.remember(self._velocity, rotation[2] / dt, dt)
         return Estimate(
             sample.stamp_ns,
             np.array(self._pose.position),
@@ -304,54 +299,6 @@ class TraceEstimator:
         dt = (stamp_ns - self._last_stamp_ns) * 1e-9
         self._last_stamp_ns = stamp_ns
         return dt
-
-    def _remember_motion(self, turn_rate: float, dt: float) -> None:
-        weight = dt / (_USUAL_MOTION_S + dt)
-        (ux, uy, uz), (vx, vy, vz) = self._usual_velocity, self._velocity
-        self._usual_velocity = (ux + weight * (vx - ux), uy + weight * (vy - uy), uz + weight * (vz - uz))
-        self._usual_turn_rate += weight * (turn_rate - self._usual_turn_rate)
-
-    def _begin_gap(self, dt: float) -> None:
-        """Nothing came for ``dt`` (s): the window starts anew, and the body has gone on meanwhile."""
-        self._coasting = self._coasting or self._running
-        if self._running:
-            self._gap_s = 0.0
-        unobserved = 0.0 if self._running else self._unobserved_s
-        self._restart()
-        self._unobserved_s = unobserved
-        # The interval of the first sample after the gap counts in `_advance`; here the heading's part of it.
-        self._gap_s += dt
-
-    def _coast(self, dt: float, gyro: FloatArray) -> None:
-        """Go on as before, ever less so; what the gyro tells is taken instead of the turn rate."""
-        gaps = self._gaps
-        faded = math.exp(-dt / gaps.coast_time)
-        effective = gaps.coast_time * (1.0 - faded)
-        vx, vy, vz = self._usual_velocity
-        if dt > gaps.max_gap:
-            rotation = (0.0, 0.0, self._usual_turn_rate * effective)
-        else:
-            x, y, z = gyro.tolist()
-            rotation = (x * dt, y * dt, z * dt)
-        self._pose.shift((vx * effective, vy * effective, vz * effective), rotation)
-        self._usual_velocity = (vx * faded, vy * faded, vz * faded)
-        self._usual_turn_rate *= faded
-        self._velocity = (self._velocity[0] * faded, self._velocity[1] * faded, self._velocity[2] * faded)
-
-    def _end_gap(self, window: NDArray[np.float32]) -> None:
-        """The window is full again: say how far the body may be from where it was taken to be."""
-        gaps = self._gaps
-        if self._gap_s > gaps.level_after:
-            self._pose.level(*initial_tilt(window[:, obs.ACCEL].astype(np.float64)).tolist())
-        self._pose.widen(*self._unseen_motion(self._unobserved_s, self._gap_s))
-        self._coasting = False
-
-    def _unseen_motion(self, unobserved_s: float, gap_s: float) -> tuple[float, float]:
-        """Deviation of position (m) and heading (rad) over a time without samples; the heading's is without gyro."""
-        gaps = self._gaps
-        position = _unseen(unobserved_s, gaps.unseen_acceleration, gaps.unseen_speed)
-        heading = _unseen(gap_s, gaps.unseen_turn_acceleration, gaps.unseen_turn_rate)
-        return position, min(heading, math.pi)
 
     def _joint_velocity(self, sample: Sample, dt: float) -> FloatArray:
         """The reported joint velocity, else positions differentiated and low-passed. (12,) rad/s."""
@@ -380,8 +327,10 @@ class TraceEstimator:
             roll, pitch = initial_tilt(window[:, obs.ACCEL].astype(np.float64)).tolist()
             self._pose.set_pose(self._initial_position, _upright(roll, pitch, self._initial_heading))
             self._pose_is_set = True
-        elif self._coasting:
-            self._end_gap(window)
+        elif self._coasting.active:
+            if self._coasting.level_anew:
+                self._pose.level(*initial_tilt(window[:, obs.ACCEL].astype(np.float64)).tolist())
+            self._coasting.end()
         # Gravity just told the attitude, or a pose was set while the window filled.
         window[:, obs.ROLL_PITCH] = self._pose.roll_pitch
         self._engine.observation[obs.ROLL_PITCH] = self._pose.roll_pitch
@@ -439,9 +388,3 @@ def _copied(sample: Sample) -> Sample:
         None if velocity is None else np.array(velocity),
         None if torque is None else np.array(torque),
     )
-
-
-def _unseen(seconds: float, change: float, most: float) -> float:
-    """How far a motion may lead whose rate changes by ``change`` a second and ``most`` in all, unseen."""
-    until = min(seconds, most / change) if change > 0 else 0.0
-    return change * until * until / 2 + change * until * (seconds - until)
