@@ -2,61 +2,38 @@
 
 from launch import LaunchContext, LaunchDescription
 from launch.action import Action
-from launch.actions import DeclareLaunchArgument, EmitEvent, OpaqueFunction, RegisterEventHandler
-from launch.conditions import IfCondition
-from launch.event_handlers import OnProcessStart
-from launch.events import matches_action
+from launch.actions import DeclareLaunchArgument, OpaqueFunction
 from launch.substitutions import LaunchConfiguration, PathJoinSubstitution
 from launch_ros.actions import LifecycleNode
-from launch_ros.event_handlers import OnStateTransition
-from launch_ros.events.lifecycle import ChangeState
 from launch_ros.parameter_descriptions import ParameterValue
 from launch_ros.substitutions import FindPackageShare
-from lifecycle_msgs.msg import Transition
 
 
 def estimator(context: LaunchContext) -> list[Action]:
-    """The node, with the arguments that were given put over the parameter file, and the events that start it."""
+    """The node, with the arguments that were given put over the parameter file.
+
+    It starts itself: a request from here, after a respawn, could go to the process that was killed.
+    """
     overrides: dict[str, object] = {
-        "use_sim_time": ParameterValue(LaunchConfiguration("use_sim_time"), value_type=bool)
+        name: ParameterValue(LaunchConfiguration(name), value_type=bool) for name in ("use_sim_time", "autostart")
     }
     for name in ("robot", "estimator", "model", "engine"):
         if value := LaunchConfiguration(name).perform(context):
             overrides[name] = ParameterValue(value, value_type=str)
-    node = LifecycleNode(
-        package="trace_ros",
-        executable="estimator",
-        name="estimator",
-        namespace=LaunchConfiguration("namespace"),
-        output="screen",
-        respawn=LaunchConfiguration("use_respawn").perform(context).lower() in ("true", "1"),
-        respawn_delay=1.0,
-        parameters=[LaunchConfiguration("params_file"), overrides],
-        # As Nav2 does: a namespaced robot has its own TF tree, one without a namespace has /tf.
-        remappings=[("/tf", "tf"), ("/tf_static", "tf_static")],
-        ros_arguments=["--log-level", LaunchConfiguration("log_level")],
-    )
-
-    def change(transition: int) -> EmitEvent:
-        return EmitEvent(event=ChangeState(lifecycle_node_matcher=matches_action(node), transition_id=transition))
-
-    autostart = IfCondition(LaunchConfiguration("autostart"))
     return [
-        node,
-        RegisterEventHandler(
-            OnProcessStart(target_action=node, on_start=[change(Transition.TRANSITION_CONFIGURE)]),
-            condition=autostart,
-        ),
-        # Only from configuring: without the start state, every deactivation would be answered with an activation.
-        RegisterEventHandler(
-            OnStateTransition(
-                target_lifecycle_node=node,
-                start_state="configuring",
-                goal_state="inactive",
-                entities=[change(Transition.TRANSITION_ACTIVATE)],
-            ),
-            condition=autostart,
-        ),
+        LifecycleNode(
+            package="trace_ros",
+            executable="estimator",
+            name="estimator",
+            namespace=LaunchConfiguration("namespace"),
+            output="screen",
+            respawn=LaunchConfiguration("use_respawn").perform(context).lower() in ("true", "1"),
+            respawn_delay=1.0,
+            parameters=[LaunchConfiguration("params_file"), overrides],
+            # As Nav2 does: a namespaced robot has its own TF tree, one without a namespace has /tf.
+            remappings=[("/tf", "tf"), ("/tf_static", "tf_static")],
+            ros_arguments=["--log-level", LaunchConfiguration("log_level")],
+        )
     ]
 
 

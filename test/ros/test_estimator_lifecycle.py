@@ -79,6 +79,8 @@ def test_configure_refuses_in_one_line_and_can_be_mended(
         ({"model": "nowhere/trace.pt"}, "nowhere/trace.pt: no such model file"),
         ({"model": str(tmp_path / "text.pt")}, "text.pt: not a TorchScript model"),
         ({"odom_frame": ""}, "parameter 'odom_frame' is empty"),
+        ({"odom_frame": "/odom"}, "'odom_frame' is '/odom': frames have no leading slash"),
+        ({"odom_frame": "base_link"}, "'odom_frame' and 'base_link_frame' are both 'base_link'"),
     ]
     for count, (changes, text) in enumerate(cases, start=1):
         for name, value in (good | changes).items():
@@ -102,6 +104,28 @@ def test_a_bad_parameter_at_the_start_can_be_mended(start_node: Callable, client
     assert "parameter 'joint_timeout' is -1.0, expected 0 to 10 s" in node.lines("not configured: ")[0]
     assert client.set_parameter("joint_timeout", 0.05).successful
     assert client.change_state(CONFIGURE)
+    assert node.interrupt() == 0
+
+
+def test_autostart_needs_nobody(start_node: Callable, client, model: Path) -> None:
+    """As after a respawn: no request of a launch file is needed."""
+    node = start_node("estimator_node", model=model, autostart=True)
+    node.wait_for("active: waiting for /imu/data and /joint_states")
+    assert not node.lines("unconfigured: waiting")
+    assert client.state() == "active"
+    assert client.change_state(DEACTIVATE)
+    assert client.state() == "inactive"  # and not active again by itself
+    assert node.interrupt() == 0
+
+
+def test_autostart_that_fails_says_why_and_can_be_mended(start_node: Callable, client, model: Path) -> None:
+    node = start_node("estimator_node", model="nowhere.pt", autostart=True)
+    node.wait_for("not configured: ")
+    assert "nowhere.pt: no such model file" in node.lines("not configured: ")[0]
+    assert client.state() == "unconfigured"
+    assert client.set_parameter("model", str(model)).successful
+    assert client.change_state(CONFIGURE)
+    assert client.change_state(ACTIVATE)
     assert node.interrupt() == 0
 
 

@@ -32,8 +32,23 @@ def set_stamp(stamp: Any, stamp_ns: int) -> None:
 
 
 def now_ns(clock: Any) -> int:
-    """What a node's clock says, ns. rclpy's own answer takes three times as long, and is another one in simulation only."""
+    """What a node's clock says, ns. rclpy's own answer takes thrice as long, and is another one in simulation only."""
     return int(clock.now().nanoseconds) if clock.ros_time_is_active else time.time_ns()
+
+
+def check_frames(odom_frame: str, base_link_frame: str) -> None:
+    """The frames of the odometry: two names that TF takes.
+
+    Raises:
+        TraceError: one is empty, has a slash where TF allows none, or both are the same.
+    """
+    for parameter, frame in (("odom_frame", odom_frame), ("base_link_frame", base_link_frame)):
+        if not frame.strip():
+            raise TraceError(f"parameter {parameter!r} is empty, expected the name of a frame")
+        if frame.startswith("/"):
+            raise TraceError(f"parameter {parameter!r} is {frame!r}: frames have no leading slash in ROS 2")
+    if odom_frame == base_link_frame:
+        raise TraceError(f"parameters 'odom_frame' and 'base_link_frame' are both {odom_frame!r}, expected two frames")
 
 
 def pose_arrays(message: Any, odom_frame: str) -> tuple[FloatArray, FloatArray]:

@@ -21,7 +21,7 @@ from trace_ros.estimator.estimator import Estimate
 from trace_ros.estimator.interface import Estimator, Placeable
 from trace_ros.logs import Sample
 from trace_ros.nodes import estimators, markers
-from trace_ros.nodes.conversions import pose_arrays, pose_deviations
+from trace_ros.nodes.conversions import check_frames, now_ns, pose_arrays, pose_deviations
 from trace_ros.nodes.estimator_parameters import PARAMETERS
 from trace_ros.nodes.inputs import Inputs
 from trace_ros.nodes.managed import ManagedNode, told
@@ -48,8 +48,10 @@ class EstimatorNode(ManagedNode):
         self._setup: StartupCheck | None = None
         """Looks at the samples until the robot has stood still and all was well."""
         self.create_service(Trigger, "~/reset", self._on_reset)
-        # A launch file goes on by itself; whoever starts the node by hand would otherwise look at a silent terminal.
-        self.get_logger().info("unconfigured: waiting for the transitions configure and activate")
+        if self._params.flag("autostart"):
+            self.start_by_itself()
+        else:  # whoever starts the node by hand would otherwise look at a silent terminal
+            self.get_logger().info("unconfigured: waiting for the transitions configure and activate")
 
     # -- lifecycle --
 
@@ -112,18 +114,17 @@ class EstimatorNode(ManagedNode):
 
     def _configure(self) -> None:
         parameters = self._params
-        if not parameters.text("odom_frame"):
-            raise TraceError("parameter 'odom_frame' is empty, expected the name of a frame")
-        if parameters.text("odom_frame") == parameters.text("base_link_frame"):
-            raise TraceError("parameters 'odom_frame' and 'base_link_frame' are the same, expected two frames")
         torch.set_num_threads(parameters.integer("torch_threads"))
         robot = RobotDescription.load(parameters.text("robot"))
+        check_frames(parameters.text("odom_frame"), parameters.text("base_link_frame") or robot.base_link)
         self._estimator = estimator = estimators.make_estimator(parameters, robot)
         self._robot = robot
-        # The libraries' objects stay as they are: the collector need not walk them in the middle of a run.
+        # The libraries' objects stay as they are: the collector need not walk them in the middle of a run. But what an
+        # earlier configure has left there must go.
+        gc.unfreeze()
         gc.collect()
         gc.freeze()
-        self._inputs = Inputs(self, robot, parameters, self._on_events, self._on_arrival)
+        self._inputs = Inputs(self, robot, parameters, self._on_events, self._on_arrival, self._on_unexpected)
         feet = bool(estimators.feet_are_told_by(estimator))
         self._outputs = Outputs(self, parameters, robot, self.get_logger().error, feet)
         if parameters.number("markers_rate") > 0 and not markers.available():
@@ -194,6 +195,12 @@ class EstimatorNode(ManagedNode):
                 self._on_time_jump(event.seconds)
             else:
                 self._estimate(event)
+
+    def _on_unexpected(self, text: str) -> None:
+        """An exception on the way from a message to the outputs: counted and told; the run begins anew."""
+        if self._monitor is not None and self._inputs is not None:
+            self._monitor.warn_once("unexpected_error", f"unexpected error, the estimator starts anew: {text}")
+            self._start_anew()
 
     def _on_time_jump(self, seconds: float) -> None:
         assert self._estimator is not None
@@ -289,7 +296,7 @@ class EstimatorNode(ManagedNode):
         statistics.stationary = estimate.stationary
         if self._outputs.publish(estimate, sample.joint_position):
             self._monitor.transforms.sent(self._outputs.messages.transform)
-            statistics.latency_s.append((self.get_clock().now().nanoseconds - estimate.stamp_ns) * 1e-9)
+            statistics.latency_s.append((now_ns(self.get_clock()) - estimate.stamp_ns) * 1e-9)
 
 
 def main(args: Sequence[str] | None = None) -> int:

@@ -23,6 +23,7 @@ PARAMETERS = (
         "what computes the network of trace; onnxruntime is quicker and installed apart",
         choices=get_args(EngineName),
     ),
+    Parameter("autostart", False, "configure and activate at the start, without being asked to"),
     Parameter("odom_frame", "odom", "frame of the pose; parent in TF"),
     Parameter("base_link_frame", "", "frame of the twist; child in TF; empty: the base_link of the robot's file"),
     Parameter("publish_tf", True, "publish odom_frame -> base_link_frame on /tf", live=True),
