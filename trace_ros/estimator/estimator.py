@@ -109,9 +109,9 @@ class TraceEstimator:
         self._pose = PoseIntegrator(model.card.error_model)
         self._absent_torque = model.absent_torque
         self._differentiator = JointDifferentiator()
-        gaps = gaps or GapSettings()
-        self._coasting = Coasting(self._pose, gaps)
-        self._planner = IntervalPlanner(_known_intervals(model.card), self._nominal_dt, gaps.max_gap)
+        self.engine, self.gaps = engine, gaps or GapSettings()
+        self._coasting = Coasting(self._pose, self.gaps)
+        self._planner = IntervalPlanner(known_intervals(model.card), self._nominal_dt, self.gaps.max_gap)
         self._grid = GridResampler(self._nominal_dt)
         self._initial_position, self._initial_heading = (0.0, 0.0, 0.0), 0.0
         self.reset()
@@ -158,6 +158,11 @@ class TraceEstimator:
         self._stationary.reset()
         self._running = False
         """Whether the network has a state: from when the window was full."""
+
+    @property
+    def initial_pose(self) -> tuple[tuple[float, float, float], float]:
+        """Position (m) and heading (rad) where runs begin."""
+        return self._initial_position, self._initial_heading
 
     def set_initial_pose(self, position: FloatArray, heading: float) -> None:
         """Where runs begin, this one (where it has not begun) and those after a `reset`.
@@ -325,7 +330,7 @@ class TraceEstimator:
         window = self._window.view().copy()
         if not self._pose_is_set:
             roll, pitch = initial_tilt(window[:, obs.ACCEL].astype(np.float64)).tolist()
-            self._pose.set_pose(self._initial_position, _upright(roll, pitch, self._initial_heading))
+            self._pose.set_pose(self._initial_position, upright(roll, pitch, self._initial_heading))
             self._pose_is_set = True
         elif self._coasting.active:
             if self._coasting.level_anew:
@@ -352,7 +357,7 @@ def initial_tilt(specific_force: FloatArray) -> FloatArray:
     return np.asarray(trust * tilt_from_gravity(mean))
 
 
-def _upright(roll: float, pitch: float, heading: float) -> tuple[float, float, float, float]:
+def upright(roll: float, pitch: float, heading: float) -> tuple[float, float, float, float]:
     """Quaternion x, y, z, w of roll, pitch and heading (rad, fixed axes)."""
     cr, sr = np.cos(roll / 2), np.sin(roll / 2)
     cp, sp = np.cos(pitch / 2), np.sin(pitch / 2)
@@ -364,7 +369,7 @@ def _upright(roll: float, pitch: float, heading: float) -> tuple[float, float, f
     return c * x - s * y, c * y + s * x, c * z + s * w, c * w - s * z
 
 
-def _known_intervals(card: ModelCard) -> tuple[float, float]:
+def known_intervals(card: ModelCard) -> tuple[float, float]:
     """The shortest and longest interval (s) of a stream that the network can follow sample by sample.
 
     Those of the rates that it was trained at. Single intervals may differ by more (``trained_intervals_s``): training

@@ -1,0 +1,425 @@
+"""The network's step in a loop over many samples, for several logs at once, without Python in between.
+
+What feeds back from one sample to the next is in the loop: the caches, the memory, velocity, roll and pitch. All else
+is multiplied out before it for many samples at once: tokens of the legs and the last layer's terms look at nothing that
+is fed back. The weights are those of `folding.py`; the pose is followed in double precision, as by the estimator.
+"""
+
+import math
+import warnings
+from typing import Final, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from trace_ros.estimator import observation as obs
+from trace_ros.estimator.folding import FoldedWeights, fold
+from trace_ros.estimator.network import QUERY_SIZE, TOKEN_NAMES, TraceNetwork
+from trace_ros.estimator.observation import QUERY_CHANNELS
+from trace_ros.estimator.streaming import prime
+from trace_ros.geometry import GRAVITY, FloatArray
+
+_FED_BACK = 7
+"""Gravity as the body sees it, roll, pitch, vx, vy: what a step adds to seven neighbours of the query's channels."""
+
+_SINES = 5
+"""Inputs of the folded weights that stand for gravity; here it comes from the orientation itself."""
+
+
+class LoopState(NamedTuple):
+    """What a chunk of steps leaves for the next; of a single log without the batch dimension.
+
+    Attributes:
+        channels: ([B,] 4 * 11) of the last samples, oldest first.
+        columns: ([B,] 4 * d) of the first convolution.
+        ring: (22, [B,] d) of the second.
+        total: ([B,] d) their sum.
+        hidden: ([B,] hidden).
+        orientation: ([B,] 4) float64 quaternion x, y, z, w.
+        fed: ([B,] 7) float32: see `_FED_BACK`; gravity is negative.
+        index: place of the oldest column in the ring.
+    """
+
+    channels: Tensor
+    columns: Tensor
+    ring: Tensor
+    total: Tensor
+    hidden: Tensor
+    orientation: Tensor
+    fed: Tensor
+    index: int
+
+
+class LoopInputs(NamedTuple):
+    """What is known of n samples beforehand.
+
+    Attributes:
+        channels: ([B,] n * 11) normalised by their means; what is fed back is to be added.
+        features: (n, [B,] 6, F) of the tokens.
+        head: (n, [B,] 256) of the head's first layer.
+        term, factor: (n, [B,] 9) of its last.
+    """
+
+    channels: Tensor
+    features: Tensor
+    head: Tensor
+    term: Tensor
+    factor: Tensor
+
+
+class LoopOutputs(NamedTuple):
+    """What n steps give: motion (n, [B,] 9), attention (n, [B,] 6), orientation (n, [B,] 4) after each, float64."""
+
+    motion: Tensor
+    attention: Tensor
+    orientation: Tensor
+
+
+def _affine(bias: Tensor, value: Tensor, weight: Tensor) -> Tensor:
+    """``bias + value @ weight`` of one row, or of several."""
+    if value.dim() == 1:
+        return torch.addmv(bias, weight.t(), value)
+    return torch.addmm(bias, value, weight)
+
+
+class TraceLoop(nn.Module):
+    """Steps of the network, scripted; `run_one` and `run_several` differ in how the pose is followed only."""
+
+    width: Final[int]
+    hidden_size: Final[int]
+    tokens: Final[int]
+    kernel: Final[int]
+    query_size: Final[int]
+    fed_back: Final[int]
+    first_fed_back: Final[int]
+    gravity: Final[float]
+
+    def __init__(self, network: TraceNetwork) -> None:
+        super().__init__()
+        config = network.config
+        self.width, self.hidden_size, self.tokens = config.embedding, config.hidden, len(TOKEN_NAMES)
+        self.kernel, self.query_size = config.kernel, QUERY_SIZE
+        self.fed_back, self.first_fed_back = _FED_BACK, QUERY_CHANNELS.index(obs.ACCEL.start)
+        self.gravity = GRAVITY if config.acceleration == "levelled" else 0.0
+        weights = FoldedWeights(*(value.detach() for value in fold(network)))
+
+        def transposed(value: Tensor) -> Tensor:
+            return value.t().contiguous()
+
+        taps = weights.convolution_1.view(self.width, config.kernel, QUERY_SIZE + _SINES)
+        self.convolution_1 = transposed(taps[:, :, :QUERY_SIZE].flatten(1))
+        self.convolution_1_bias = weights.convolution_1_bias
+        self.convolution_2 = transposed(weights.convolution_2)
+        self.convolution_2_bias = weights.convolution_2_bias
+        self.query, self.query_bias = transposed(weights.query), weights.query_bias
+        self.asked, self.asked_bias = transposed(weights.attention_query), weights.attention_query_bias
+        self.found, self.found_bias = transposed(weights.attention_value), weights.attention_value_bias
+        self.gru_input = transposed(torch.cat((weights.gru_input_gates, weights.gru_input_new)))
+        self.gru_input_bias = torch.cat((weights.gru_gates_bias, weights.gru_input_new_bias))
+        self.gru_hidden = transposed(torch.cat((weights.gru_hidden_gates, weights.gru_hidden_new)))
+        self.gru_hidden_bias = torch.cat((torch.zeros(2 * config.hidden), weights.gru_hidden_new_bias))
+        self.head_1 = transposed(weights.head_1[:, : self.width + config.hidden])
+        self.head_2, self.head_2_bias = transposed(weights.head_2), weights.head_2_bias
+        self.head_3 = transposed(weights.head_3)
+        # A levelled accelerometer is the reading less gravity, in the token as in the query.
+        accel = slice(self.width, self.width + 3)
+        self.accel_scale = weights.features[accel, obs.ACCEL].diagonal().contiguous()
+        # Unit quaternions multiply by a matrix that is linear in the right one: (4) -> (4 * 4).
+        self.product = _quaternion_product().to(torch.float64)
+        # And roll, pitch and gravity come from their squares: (4 * 4) -> (5).
+        self.attitude = _attitude().to(torch.float64)
+
+    def _network(
+        self,
+        channels: Tensor,
+        columns: Tensor,
+        ring: Tensor,
+        total: Tensor,
+        hidden: Tensor,
+        features: Tensor,
+        fed: Tensor,
+        head: Tensor,
+        step: int,
+        index: int,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """One step: sum of the window's columns, memory, attention, and the head's hidden layer."""
+        kernel, width, hidden_size, size = self.kernel, self.width, self.hidden_size, self.query_size
+        channels.narrow(-1, (step + kernel - 1) * size + self.first_fed_back, self.fed_back).add_(fed)
+        column = torch.relu_(
+            _affine(self.convolution_1_bias, channels.narrow(-1, step * size, kernel * size), self.convolution_1)
+        )
+        columns.narrow(-1, (step + kernel - 1) * width, width).copy_(column)
+        column = torch.relu_(
+            _affine(self.convolution_2_bias, columns.narrow(-1, step * width, kernel * width), self.convolution_2)
+        )
+        oldest = ring.select(0, index)
+        total = torch.sub(total, oldest).add_(column)
+        oldest.copy_(column)
+        if index + 1 == ring.shape[0]:  # added up anew once a round, so that rounding cannot grow
+            total = ring.sum(dim=0)
+
+        query = functional.layer_norm(_affine(self.query_bias, total, self.query), [width])
+        asked = _affine(self.asked_bias, query, self.asked).unflatten(-1, [-1, features.shape[-1]])
+        features.select(-2, 0).narrow(-1, width, 3).addcmul_(fed.narrow(-1, 0, 3), self.accel_scale)
+        weights = torch.softmax(torch.matmul(asked, features.transpose(-1, -2)), dim=-1)
+        found = _affine(self.found_bias, torch.matmul(weights, features).flatten(-2), self.found)
+        context, attention = found.narrow(-1, 0, width), found.narrow(-1, width, self.tokens)
+
+        from_input = _affine(self.gru_input_bias, context, self.gru_input)
+        from_hidden = _affine(self.gru_hidden_bias, hidden, self.gru_hidden)
+        gates = torch.sigmoid(from_input.narrow(-1, 0, 2 * hidden_size) + from_hidden.narrow(-1, 0, 2 * hidden_size))
+        candidate = torch.addcmul(
+            from_input.narrow(-1, 2 * hidden_size, hidden_size),
+            gates.narrow(-1, 0, hidden_size),
+            from_hidden.narrow(-1, 2 * hidden_size, hidden_size),
+        )
+        hidden = torch.lerp(torch.tanh(candidate), hidden, gates.narrow(-1, hidden_size, hidden_size))
+        inner = torch.relu_(_affine(head, torch.cat((context, hidden), dim=-1), self.head_1))
+        return total, hidden, attention, torch.relu_(_affine(self.head_2_bias, inner, self.head_2))
+
+    @torch.jit.export
+    def run_several(
+        self, state: LoopState, inputs: LoopInputs, turns: Tensor, moves: Tensor
+    ) -> tuple[LoopOutputs, LoopState]:
+        """n steps of B logs.
+
+        Args:
+            state: is used up.
+            inputs: are used up.
+            turns: (n, B, 1) float64 factor on the rotation; 0 where the pose stays.
+            moves: (n, B, 1) float64; 0 where the velocity is held at zero.
+        """
+        kept, size = self.kernel - 1, self.query_size
+        channels = torch.cat((state.channels, inputs.channels), dim=1)
+        steps, batch = inputs.term.shape[0], channels.shape[0]
+        columns = torch.zeros([batch, (kept + steps) * self.width])
+        columns.narrow(1, 0, kept * self.width).copy_(state.columns)
+        motions, attentions = torch.empty([steps, batch, 9]), torch.empty([steps, batch, self.tokens])
+        orientations = torch.empty([steps, batch, 4], dtype=torch.float64)
+        ring, total, hidden, fed, index = state.ring, state.total, state.hidden, state.fed, state.index
+        orientation = state.orientation
+        for step in range(steps):
+            total, hidden, attention, inner = self._network(
+                channels, columns, ring, total, hidden, inputs.features.select(0, step), fed,
+                inputs.head.select(0, step), step, index,
+            )  # fmt: skip
+            index = index + 1 if index + 1 < ring.shape[0] else 0
+            motion = _affine(inputs.term.select(0, step), inner, self.head_3).mul_(inputs.factor.select(0, step))
+            motions.select(0, step).copy_(motion)
+            attentions.select(0, step).copy_(attention)
+
+            motion = motion.to(torch.float64)
+            rotation = motion.narrow(1, 3, 3) * turns.select(0, step)
+            angle = torch.sqrt((rotation * rotation).sum(dim=1, keepdim=True))
+            # sinc(x) is sin(pi x) / (pi x).
+            scale = torch.sinc(angle * (0.5 / math.pi)) * 0.5
+            turn = torch.cat((rotation * scale, torch.cos(angle * 0.5)), dim=1)
+            turned = torch.bmm(torch.mm(turn, self.product).view(batch, 4, 4), orientation.unsqueeze(2)).squeeze(2)
+            orientation = turned / torch.sqrt((turned * turned).sum(dim=1, keepdim=True))
+            orientations.select(0, step).copy_(orientation)
+            squares = (orientation.unsqueeze(2) * orientation.unsqueeze(1)).view(batch, 16)
+            x, y, z, tilt, level = torch.mm(squares, self.attitude).split(1, dim=1)
+            fed = torch.cat(
+                (
+                    x * self.gravity, y * self.gravity, z * self.gravity,
+                    torch.atan2(tilt, level), torch.asin(torch.clamp(x, -1.0, 1.0)),
+                    motion.narrow(1, 6, 2) * moves.select(0, step),
+                ),
+                dim=1,
+            ).to(torch.float32)  # fmt: skip
+        return LoopOutputs(motions, attentions, orientations), LoopState(
+            channels.narrow(1, channels.shape[1] - kept * size, kept * size),
+            columns.narrow(1, columns.shape[1] - kept * self.width, kept * self.width),
+            ring, total, hidden, orientation, fed, index,
+        )  # fmt: skip
+
+    @torch.jit.export
+    def run_one(
+        self, state: LoopState, inputs: LoopInputs, turns: list[float], moves: list[bool]
+    ) -> tuple[LoopOutputs, LoopState]:
+        """n steps of one log; arguments as of `run_several`, without the batch dimension."""
+        kept, size = self.kernel - 1, self.query_size
+        channels = torch.cat((state.channels, inputs.channels))
+        steps = inputs.term.shape[0]
+        columns = torch.zeros([(kept + steps) * self.width])
+        columns.narrow(0, 0, kept * self.width).copy_(state.columns)
+        motions, attentions = torch.empty([steps, 9]), torch.empty([steps, self.tokens])
+        orientations = torch.empty([steps, 4], dtype=torch.float64)
+        ring, total, hidden, fed, index = state.ring, state.total, state.hidden, state.fed, state.index
+        start: list[float] = state.orientation.tolist()
+        x, y, z, w = start[0], start[1], start[2], start[3]
+        for step in range(steps):
+            total, hidden, attention, inner = self._network(
+                channels, columns, ring, total, hidden, inputs.features.select(0, step), fed,
+                inputs.head.select(0, step), step, index,
+            )  # fmt: skip
+            index = index + 1 if index + 1 < ring.shape[0] else 0
+            motion = _affine(inputs.term.select(0, step), inner, self.head_3).mul_(inputs.factor.select(0, step))
+            motions.select(0, step).copy_(motion)
+            attentions.select(0, step).copy_(attention)
+
+            # As `PoseIntegrator` does it.
+            told: list[float] = motion.tolist()
+            factor = turns[step]
+            rx, ry, rz = factor * told[3], factor * told[4], factor * told[5]
+            angle = math.sqrt(rx * rx + ry * ry + rz * rz)
+            scale = 0.5 - angle * angle / 48 if angle < 1e-4 else math.sin(angle / 2) / angle
+            bx, by, bz, bw = scale * rx, scale * ry, scale * rz, math.cos(angle / 2)
+            ax, ay, az, aw = x, y, z, w
+            x = aw * bx + ax * bw + ay * bz - az * by
+            y = aw * by - ax * bz + ay * bw + az * bx
+            z = aw * bz + ax * by - ay * bx + az * bw
+            w = aw * bw - ax * bx - ay * by - az * bz
+            norm = math.sqrt(x * x + y * y + z * z + w * w)
+            x, y, z, w = x / norm, y / norm, z / norm, w / norm
+            orientations.select(0, step).copy_(torch.tensor([x, y, z, w], dtype=torch.float64))
+            nose_down, left_up = 2 * (w * y - z * x), 2 * (w * x + y * z)
+            level = 1 - 2 * (x * x + y * y)
+            fed = torch.tensor(
+                [
+                    self.gravity * nose_down, -self.gravity * left_up, -self.gravity * level,
+                    math.atan2(left_up, level), math.asin(max(-1.0, min(1.0, nose_down))),
+                    told[6] if moves[step] else 0.0, told[7] if moves[step] else 0.0,
+                ],
+                dtype=torch.float32,
+            )  # fmt: skip
+        return LoopOutputs(motions, attentions, orientations), LoopState(
+            channels.narrow(0, channels.shape[0] - kept * size, kept * size),
+            columns.narrow(0, columns.shape[0] - kept * self.width, kept * self.width),
+            ring, total, hidden, torch.tensor([x, y, z, w], dtype=torch.float64), fed, index,
+        )  # fmt: skip
+
+
+def _quaternion_product() -> Tensor:
+    """(4, 16): ``(turn @ this).view(4, 4) @ q`` is ``q`` times ``turn``, both x, y, z, w."""
+    x, y, z, w = range(4)
+    table = torch.zeros(4, 4, 4)
+    # Row of the result, factor from turn, from q: as in `PoseIntegrator`.
+    for row, turn, q, sign in (
+        (x, x, w, 1), (x, w, x, 1), (x, z, y, 1), (x, y, z, -1),
+        (y, y, w, 1), (y, z, x, -1), (y, w, y, 1), (y, x, z, 1),
+        (z, z, w, 1), (z, y, x, 1), (z, x, y, -1), (z, w, z, 1),
+        (w, w, w, 1), (w, x, x, -1), (w, y, y, -1), (w, z, z, -1),
+    ):  # fmt: skip
+        table[turn, row, q] = sign
+    return table.view(4, 16)
+
+
+def _attitude() -> Tensor:
+    """(16, 5): from products of a unit quaternion to gravity's negative (3), and sine and cosine part of roll."""
+    x, y, z, w = range(4)
+    table = torch.zeros(4, 4, 5)
+    table[w, y, 0], table[z, x, 0] = 2, -2  # the sine of pitch: nose down
+    table[w, x, 3], table[y, z, 3] = 2, 2
+    for axis, sign in ((x, -1), (y, -1), (z, 1), (w, 1)):  # 1 - 2 (x x + y y) on a unit quaternion
+        table[axis, axis, 4] = sign
+    table[:, :, 1], table[:, :, 2] = -table[:, :, 3], -table[:, :, 4]
+    return table.view(16, 5)
+
+
+class BatchNetwork:
+    """A network for several logs at once: prepares what the loop takes, and runs it."""
+
+    def __init__(self, network: TraceNetwork) -> None:
+        with torch.no_grad():
+            self._weights = FoldedWeights(*(value.detach() for value in fold(network)))
+            loop = TraceLoop(network).eval()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*torch.jit.*", category=DeprecationWarning)
+            self._loop = torch.jit.freeze(torch.jit.script(loop), preserved_attrs=["run_one", "run_several"])
+        self._gravity = loop.gravity
+        self._levels = network.config.kernel - 1
+
+    def start(
+        self, window: NDArray[np.float32], orientation: tuple[float, ...], velocity: tuple[float, ...], index: int
+    ) -> LoopState:
+        """The state of one log before the sample that fills its window.
+
+        Args:
+            window: (29, 47) the samples before, with roll, pitch and velocity as fed back.
+            orientation: quaternion x, y, z, w.
+            velocity: m/s.
+            index: where the ring of the others stands.
+        """
+        with torch.inference_mode():
+            primed = prime(self._weights, torch.from_numpy(window))
+            channels = primed.inputs.view(self._levels, -1)[:, :QUERY_SIZE].clone()
+            tilt = window[-self._levels :, obs.ROLL_PITCH].astype(np.float64)
+            channels[:, obs.ACCEL] -= torch.from_numpy(gravity(tilt) * (self._gravity / GRAVITY)).to(torch.float32)
+            ring = torch.roll(functional.pad(primed.pooled, [0, 0, 0, 1]), index + 1, dims=0)
+            x, y, z, w = orientation
+            nose_down, left_up = 2 * (w * y - z * x), 2 * (w * x + y * z)
+            level = 1 - 2 * (x * x + y * y)
+            roll, pitch = math.atan2(left_up, level), math.asin(max(-1.0, min(1.0, nose_down)))
+            seen = (self._gravity * nose_down, -self._gravity * left_up, -self._gravity * level)
+            fed = torch.tensor((*seen, roll, pitch, *velocity[:2]), dtype=torch.float32)
+            return LoopState(
+                channels.flatten(),
+                primed.columns,
+                ring,
+                ring.sum(dim=0),
+                primed.hidden,
+                torch.tensor(orientation, dtype=torch.float64),
+                fed,
+                index,
+            )
+
+    def steps(
+        self, states: list[LoopState], observation: NDArray[np.float32], turns: FloatArray, moves: NDArray[np.bool_]
+    ) -> tuple[LoopOutputs, list[LoopState]]:
+        """n steps of B logs, whose rings stand at the same place.
+
+        Args:
+            states: B, used up.
+            observation: (B, n, 47); roll, pitch and velocity are zero.
+            turns: (B, n) factor on the rotation.
+            moves: (B, n) whether the velocity is not held at zero.
+
+        Returns:
+            Outputs with a batch dimension, and the states after.
+        """
+        with torch.inference_mode():
+            inputs = self._inputs(torch.from_numpy(observation))
+            if len(states) == 1:
+                single = LoopInputs(*(value.squeeze(0 if place == 0 else 1) for place, value in enumerate(inputs)))
+                outputs, state = self._loop.run_one(states[0], single, turns[0].tolist(), moves[0].tolist())
+                return LoopOutputs(*(value.unsqueeze(1) for value in outputs)), [LoopState(*state)]
+            *tensors, _ = zip(*states, strict=True)
+            together = LoopState(
+                *(torch.stack(value, dim=1 if place == 2 else 0) for place, value in enumerate(tensors)),
+                states[0].index,
+            )
+            wide = [torch.from_numpy(np.ascontiguousarray(v.T[:, :, None], dtype=np.float64)) for v in (turns, moves)]
+            outputs, after = self._loop.run_several(together, inputs, *wide)
+            *tensors, index = after
+            parts = [value.unbind(1 if place == 2 else 0) for place, value in enumerate(tensors)]
+            return LoopOutputs(*outputs), [LoopState(*part, index) for part in zip(*parts, strict=True)]
+
+    def _inputs(self, observation: Tensor) -> LoopInputs:
+        """What can be said of observations (B, n, 47) before the steps."""
+        weights = self._weights
+        batch, steps, _ = observation.shape
+        centred = observation - weights.centre
+        torch.nan_to_num_(centred[..., obs.JOINT_TORQUE], 0.0, math.inf, -math.inf)
+        channels = centred[..., list(QUERY_CHANNELS)]
+        joints = centred[..., obs.JOINT_POSITION.start : obs.JOINT_TORQUE.stop]
+        direct = functional.linear(centred, weights.direct[_SINES:], weights.direct_bias[_SINES:])
+        term, factor = direct.transpose(0, 1).chunk(2, dim=-1)
+        sensors = torch.cat((channels, channels.new_zeros(batch, steps, _SINES), joints), dim=-1).transpose(0, 1)
+        features = functional.linear(sensors, weights.features, weights.features_bias)
+        features = torch.maximum(features, weights.features_floor).unflatten(-1, [len(TOKEN_NAMES), -1])
+        before = weights.convolution_2.shape[0] + weights.gru_hidden_new.shape[1]
+        head = functional.linear(
+            channels.transpose(0, 1), weights.head_1[:, before : before + QUERY_SIZE], weights.head_1_bias
+        )
+        return LoopInputs(channels.flatten(1), features, head, term.contiguous(), factor.contiguous())
+
+
+def gravity(roll_pitch: FloatArray) -> FloatArray:
+    """What an accelerometer at rest reads at a roll and pitch. ``(..., 2) rad -> (..., 3) m/s^2``."""
+    roll, pitch = roll_pitch[..., 0], roll_pitch[..., 1]
+    parts = (-np.sin(pitch), np.sin(roll) * np.cos(pitch), np.cos(roll) * np.cos(pitch))
+    return np.asarray(GRAVITY * np.stack(parts, axis=-1))
