@@ -86,7 +86,7 @@ def bag_info(path: Path) -> BagInfo:
         first, last, count = 0, 0, 0
         for connection, recorded, data in bag.messages():
             topic = connection.topic
-            stamps[topic].append(_header_stamp(data) if connection.msgtype in STAMPED_TYPES else recorded)
+            stamps[topic].append(stamp_in(data) if connection.msgtype in STAMPED_TYPES else recorded)
             if connection.msgtype == JOINT_STATE_TYPE:
                 joints.setdefault(topic, data)
             first, last = (min(first, recorded), max(last, recorded)) if count else (recorded, recorded)
@@ -108,8 +108,8 @@ def bag_info(path: Path) -> BagInfo:
         )
 
 
-def _header_stamp(data: bytes) -> int:
-    """Header stamp (ns) of a message that begins with std_msgs/Header: sec and nanosec follow the 4-byte CDR header."""
+def stamp_in(data: bytes) -> int:
+    """Header stamp (ns) in a serialised message that begins with std_msgs/Header: sec and nanosec follow the 4-byte CDR header."""
     if len(data) < 12:
         return 0
     seconds, nanoseconds = struct.unpack_from("<iI" if data[1] & 1 else ">iI", data, 4)

@@ -1,24 +1,28 @@
 """From serialised messages to arrays: odometry, and what any topic needs. For the sensors see `trace_ros.streams`.
 
-The messages of one topic become columns, with the faulty rows dropped and counted. Values are gathered in flat buffers
-of doubles, so that an hour of a robot fits in memory.
+The messages of one topic become columns, with the faulty rows dropped and counted. They are decoded block by block, so
+that an hour of a robot fits in memory.
 """
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trace_ros.bags.layout import read_groups
 from trace_ros.bags.storage import typestore
 from trace_ros.bags.topics import ODOMETRY_TYPE
 from trace_ros.errors import TraceError
-from trace_ros.logs import IntArray
+from trace_ros.logs import FloatArray, IntArray
+
+_BLOCK = 8192
+"""Messages that are decoded at a time."""
 
 RawMessages = Iterable[tuple[int, bytes]]
 """Time of recording (ns) and CDR bytes."""
@@ -68,19 +72,18 @@ def read_odometry_messages(topic: str, messages: RawMessages) -> Columns:
     Raises:
         TraceError: a message cannot be decoded.
     """
-    stamps, rows, covariances = _Stamps(topic), array("d"), array("d")
-    decode = typestore().deserialize_cdr
-    angular_known = True
-    for number, (recorded, raw) in enumerate(messages):
-        message: Any = decode_message(decode, raw, ODOMETRY_TYPE, topic, number)
-        stamps.add(message.header.stamp, recorded)
-        p, q = message.pose.pose.position, message.pose.pose.orientation
-        v, w = message.twist.twist.linear, message.twist.twist.angular
-        rows.extend((p.x, p.y, p.z, q.x, q.y, q.z, q.w, v.x, v.y, v.z, w.x, w.y, w.z))
-        covariances.frombytes(message.pose.covariance.tobytes())
-        angular_known &= message.twist.covariance[21] != -1
-    table = np.array(rows, dtype=float).reshape(-1, 13)
-    covariance = np.array(covariances, dtype=float).reshape(-1, 6, 6)
+    stamps, tables = _Stamps(topic), []
+    number = 0
+    iterator = iter(messages)
+    while block := list(islice(iterator, _BLOCK)):
+        stamp_ns, doubles = _decode_odometry(topic, number, [raw for _, raw in block])
+        stamps.add(stamp_ns, np.array([recorded for recorded, _ in block], dtype=np.int64))
+        tables.append(doubles)
+        number += len(block)
+    doubles = np.concatenate(tables) if tables else np.empty((0, 85))
+    table = np.concatenate((doubles[:, :7], doubles[:, 43:49]), axis=1)
+    covariance = doubles[:, 7:43].reshape(-1, 6, 6)
+    angular_known = bool((doubles[:, 49 + 21] != -1).all())
     values: dict[str, NDArray[Any] | None] = {
         "position": table[:, :3],
         "orientation": table[:, 3:7],
@@ -92,6 +95,20 @@ def read_odometry_messages(topic: str, messages: RawMessages) -> Columns:
     return _drop_rows(
         topic, Columns(stamps.array(), values, stamps.notes), usable, "not finite or without an orientation"
     )
+
+
+def _decode_odometry(topic: str, number: int, raw: list[bytes]) -> tuple[IntArray, FloatArray]:
+    """Stamps (n,) and all doubles (n, 85) of messages, the first of which is the ``number``-th."""
+    stamp_ns, doubles = np.empty(len(raw), dtype=np.int64), np.empty((len(raw), 85))
+    try:
+        for group in read_groups(raw, ODOMETRY_TYPE):
+            stamp_ns[group.rows], doubles[group.rows] = group.stamp_ns, group.values["all"]
+    except Exception:
+        # Some message is not what it should be: the first of them, in the order of the bag, is to be named.
+        for index, data in enumerate(raw):
+            decode_message(typestore().deserialize_cdr, data, ODOMETRY_TYPE, topic, number + index)
+        raise
+    return stamp_ns, doubles
 
 
 def keep_increasing(topic: str, columns: Columns) -> tuple[Columns, int, int]:
@@ -122,22 +139,23 @@ class _Stamps:
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
-        self._sent = array("q")
-        self._recorded = array("q")
+        self._sent: list[IntArray] = []
+        self._recorded: list[IntArray] = []
         self.notes: list[str] = []
 
-    def add(self, stamp: Any, recorded: int) -> None:
-        self._sent.append(stamp.sec * 1_000_000_000 + stamp.nanosec)
+    def add(self, sent: IntArray, recorded: IntArray) -> None:
+        self._sent.append(sent)
         self._recorded.append(recorded)
 
     def array(self) -> IntArray:
+        sent = np.concatenate([np.empty(0, dtype=np.int64), *self._sent])
         # A simulation may start at zero; only a topic without any stamp has none.
-        if len(self._sent) > 1 and not any(self._sent):
+        if sent.size > 1 and not sent.any():
             self.notes.append(
                 f"topic {self._topic}: header stamps are all zero; the times of recording are used instead"
             )
-            return np.array(self._recorded, dtype=np.int64)
-        return np.array(self._sent, dtype=np.int64)
+            return np.concatenate(self._recorded)
+        return sent
 
 
 def _drop_rows(topic: str, columns: Columns, usable: NDArray[np.bool_], why: str) -> Columns:

@@ -11,6 +11,7 @@ import numpy as np
 from pydantic import Field
 from scipy.spatial.transform import Rotation
 
+from trace_ros.bags.at_once import Paired, Samples, samples_at_once
 from trace_ros.bags.messages import Columns, decode_message, keep_increasing, read_odometry_messages
 from trace_ros.bags.storage import OpenBag, open_bag, typestore
 from trace_ros.bags.topics import (
@@ -121,11 +122,11 @@ def read_bag_with_report(
         report = BagReport(imu_topic, joint_topic, reference_topic)
         source = _torque_source(bag.custom_data, settings)
         try:
-            lines, streams = _read_samples(bag, report, robot, settings, source)
+            paired = _read_samples(bag, report, robot, settings, source)
             reference = None
             if reference_topic is not None:
                 reference = _read_reference(bag, reference_topic, report)
-            log = _log_of(lines, streams, reference, robot, source, report)
+            log = _log_of(paired, reference, robot, source, report)
         except TraceError as error:
             raise error if str(error).startswith(where) else TraceError(f"{where}: {error}") from error
         custom = bag.custom_data
@@ -189,9 +190,10 @@ class _TimeLine:
         for name, values in (("velocity", sample.joint_velocity), ("torque", sample.joint_torque)):
             rows[name].frombytes((self._absent if values is None else values).tobytes())
 
-    def table(self, name: str) -> FloatArray:
-        """(N, 12) joints, or (N, 6) "imu"; NaN where not reported."""
-        return np.array(self._rows[name]).reshape(-1, 6 if name == "imu" else JOINTS)
+    def samples(self) -> Samples:
+        """All of them as arrays."""
+        tables = {name: np.array(rows).reshape(-1, 6 if name == "imu" else JOINTS) for name, rows in self._rows.items()}
+        return Samples(np.array(self.stamps, dtype=np.int64), **tables)
 
 
 @dataclass
@@ -211,9 +213,20 @@ class _Span:
 
 def _read_samples(
     bag: OpenBag, report: BagReport, robot: RobotDescription, settings: ReadSettings, source: TorqueSource
-) -> tuple[list[_TimeLine], SensorStreams]:
+) -> Paired:
+    """What the streams make of all messages: at once where nothing is unusual about them, else one by one."""
+    streams = settings.model_copy(update={"use_effort": source != "none"})
+    paired = samples_at_once(bag, report.imu_topic, report.joint_topic, robot, streams)
+    if paired is None:
+        paired = _one_by_one(bag, report, robot, streams)
+    report.imu_messages, report.joint_messages = paired.imu_messages, paired.joint_messages
+    report.faults = paired.faults
+    return paired
+
+
+def _one_by_one(bag: OpenBag, report: BagReport, robot: RobotDescription, settings: StreamSettings) -> Paired:
     """All messages through the streams, in the order of their recording."""
-    streams = SensorStreams(robot, settings.model_copy(update={"use_effort": source != "none"}))
+    streams = SensorStreams(robot, settings)
     decode = typestore().deserialize_cdr
     if settings.imu_mounting == "tf":
         for topic, kind in bag.types.items():
@@ -250,7 +263,10 @@ def _read_samples(
     report.faults = dict(streams.tally.counts)
     if not any(line.stamps for line in lines):
         raise TraceError(_why_nothing(streams, report, spans))
-    return lines, streams
+    pairer = streams.pairer
+    made = pairer.exact + pairer.interpolated + pairer.held
+    tables = [line.samples() for line in lines]
+    return Paired(tables, report.faults, pairer.exact, made, report.imu_messages, report.joint_messages)
 
 
 def _why_nothing(streams: SensorStreams, report: BagReport, spans: Mapping[str, _Span]) -> str:
@@ -309,18 +325,17 @@ def _trajectory(topic: str, columns: Columns, notes: list[str]) -> Trajectory | 
 
 
 def _log_of(
-    lines: list[_TimeLine],
-    streams: SensorStreams,
+    paired: Paired,
     reference: Trajectory | None,
     robot: RobotDescription,
     source: TorqueSource,
     report: BagReport,
 ) -> SensorLog:
-    line = max(lines, key=lambda line: len(line.stamps))
-    stamp_ns = np.array(line.stamps, dtype=np.int64)
-    _describe(lines, stamp_ns, streams, report)
-    imu, position = line.table("imu"), line.table("position")
-    optional: dict[str, FloatArray | None] = {"velocity": line.table("velocity"), "effort": line.table("torque")}
+    line = max(paired.lines, key=lambda line: line.stamp_ns.size)
+    stamp_ns = line.stamp_ns
+    _describe(paired, stamp_ns, report)
+    imu, position = line.imu, line.position
+    optional: dict[str, FloatArray | None] = {"velocity": line.velocity, "effort": line.torque}
     for name, values in optional.items():
         assert values is not None
         absent = np.isnan(values[:, 0])
@@ -351,11 +366,11 @@ def _log_of(
     )
 
 
-def _describe(lines: list[_TimeLine], stamp_ns: IntArray, streams: SensorStreams, report: BagReport) -> None:
+def _describe(paired: Paired, stamp_ns: IntArray, report: BagReport) -> None:
     """Fill the report."""
-    faults, pairer = report.faults, streams.pairer
+    faults, lines, made = report.faults, paired.lines, paired.made
     report.samples = stamp_ns.size
-    report.exact_pairs = pairer.exact
+    report.exact_pairs = paired.exact
     report.unpaired = sum(faults.get(name, 0) for name in _UNPAIRED)
     report.repeated += faults.get("imu_repeated", 0) + faults.get("joints_repeated", 0)
     report.disordered += sum(
@@ -368,9 +383,8 @@ def _describe(lines: list[_TimeLine], stamp_ns: IntArray, streams: SensorStreams
         if name.startswith("joints_"):
             topic, messages = report.joint_topic, report.joint_messages
         report.notes.append(f"topic {topic}: {kind.action} {count} of {messages} messages: {kind.text} [{name}]")
-    made = pairer.exact + pairer.interpolated + pairer.held
-    if pairer.exact < made:
-        report.notes.append(f"joint states interpolated or held for {made - pairer.exact} of {made} samples")
+    if paired.exact < made:
+        report.notes.append(f"joint states interpolated or held for {made - paired.exact} of {made} samples")
     if len(lines) > 1:
         report.notes.append(
             f"stamps jumped back {len(lines) - 1} times: the longest of {len(lines)} time lines was read, "
