@@ -109,7 +109,7 @@ def bag_info(path: Path) -> BagInfo:
 
 
 def stamp_in(data: bytes) -> int:
-    """Header stamp (ns) in a serialised message that begins with std_msgs/Header: sec and nanosec follow the 4-byte CDR header."""
+    """Header stamp (ns) of a serialised message that begins with std_msgs/Header: sec, nanosec after 4 bytes of CDR."""
     if len(data) < 12:
         return 0
     seconds, nanoseconds = struct.unpack_from("<iI" if data[1] & 1 else ">iI", data, 4)

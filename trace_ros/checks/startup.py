@@ -69,7 +69,7 @@ class StartupCheck:
         gyro = np.array([sample.angular_velocity for sample in samples])
         middle = np.median(position, axis=0)
         findings = list(check_joint_ranges(self._robot, middle, self._settings))
-        if self._stands(position, force, gyro):
+        if stands_still(self._robot, position, force, gyro, self._settings):
             mean = force.mean(axis=0)
             findings += check_gravity(self._robot, mean, middle, self._settings)
             # Joints that cannot be true would only be blamed a second time for where they put the feet.
@@ -81,12 +81,28 @@ class StartupCheck:
             findings += [finding for finding in self.findings if finding.subject != "joints"]
         self.findings = tuple(findings)
 
-    def _stands(self, position: FloatArray, force: FloatArray, gyro: FloatArray) -> bool:
-        settings, thresholds = self._settings, self._robot.stationary
-        magnitude = max(float(np.linalg.norm(force.mean(axis=0))), 1.0)
-        return bool(
-            np.linalg.norm(gyro.mean(axis=0)) < thresholds.angular_velocity
-            and gyro.std(axis=0).max() < thresholds.angular_velocity
-            and np.ptp(position, axis=0).max() < settings.joint_motion
-            and force.std(axis=0).max() < settings.steady * magnitude
-        )
+
+def stands_still(
+    robot: RobotDescription,
+    joint_position: FloatArray,
+    specific_force: FloatArray,
+    angular_velocity: FloatArray,
+    settings: CheckSettings,
+) -> bool:
+    """Whether a robot stood still throughout a window of n samples.
+
+    Args:
+        robot: its thresholds.
+        joint_position: (n, 12) rad.
+        specific_force: (n, 3), in whatever unit.
+        angular_velocity: (n, 3) rad/s.
+        settings: limits.
+    """
+    magnitude = max(float(np.linalg.norm(specific_force.mean(axis=0))), 1.0)
+    fastest = robot.stationary.angular_velocity
+    return bool(
+        np.linalg.norm(angular_velocity.mean(axis=0)) < fastest
+        and angular_velocity.std(axis=0).max() < fastest
+        and np.ptp(joint_position, axis=0).max() < settings.joint_motion
+        and specific_force.std(axis=0).max() < settings.steady * magnitude
+    )
