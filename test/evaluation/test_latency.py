@@ -80,3 +80,7 @@ def test_the_command_writes_every_row(tmp_path):
         assert list(row) == ["mean_ms", "std_ms", "p50_ms", "p99_ms", "max_ms"]
         assert 0 < row["p50_ms"] <= row["p99_ms"] <= row["max_ms"]
     assert data["ratios"]["torchscript_streaming/eager_window"] < 1.0
+    p50 = {name: row["p50_ms"] for name, row in data["rows"].items()}
+    assert data["ratios"]["estimator_step/nmn_estimator"] == p50["estimator_step"] / p50["nmn_estimator"]
+    assert p50["nmn_estimator"] > p50["nmn"]
+    assert "estimator_step / nmn_estimator: " in result.output

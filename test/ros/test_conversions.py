@@ -9,10 +9,12 @@ import pytest
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rclpy.clock import ClockType, ROSClock
+from rclpy.time import Time
 from sensor_msgs.msg import Imu, JointState
 
 from trace_ros.errors import TraceError
-from trace_ros.nodes.conversions import pose_arrays, pose_deviations, set_stamp, stamp_to_ns
+from trace_ros.nodes.conversions import now_ns, pose_arrays, pose_deviations, set_stamp, stamp_to_ns
 from trace_ros.robot import RobotDescription
 from trace_ros.streams import SensorStreams, TimeJump
 
@@ -20,6 +22,14 @@ ROBOT = RobotDescription.load("go2")
 NAMES = list(ROBOT.joint_names)
 START = 1_000_000_000_000
 ANY = st.floats(width=64)
+
+
+def test_the_clock_is_the_systems_or_that_of_the_simulation() -> None:
+    clock = ROSClock()
+    assert abs(now_ns(clock) - clock.now().nanoseconds) < 1_000_000_000
+    clock._set_ros_time_is_active(True)
+    clock.set_ros_time_override(Time(seconds=5, clock_type=ClockType.ROS_TIME))
+    assert now_ns(clock) == 5_000_000_000
 
 
 @given(st.integers(0, (2**31 - 1) * 1_000_000_000 + 999_999_999))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from trace_ros.estimator.estimator import Estimate
-from trace_ros.nodes.messages import OutputMessages
+from trace_ros.nodes.messages import OutputMessages, reliability_of_feet
 
 
 def test_an_estimate_fills_all_messages() -> None:
@@ -23,6 +25,7 @@ def test_an_estimate_fills_all_messages() -> None:
     )
     messages = OutputMessages("odom", "base_link")
     messages.fill(estimate)
+    messages.fill_feet(estimate.stamp_ns, reliability_of_feet(estimate))
     odometry, transform = messages.odometry, messages.transform
     assert (odometry.header.frame_id, odometry.child_frame_id) == ("odom", "base_link")
     assert (transform.header.frame_id, transform.child_frame_id) == ("odom", "base_link")
@@ -40,3 +43,7 @@ def test_an_estimate_fills_all_messages() -> None:
     legs, stamp = messages.foot_reliability.layout.dim
     assert (legs.label, legs.size, legs.stride) == ("FL,FR,RL,RR", 4, 4)
     assert (stamp.label, stamp.size, stamp.stride) == ("stamp=12.000000034", 1, 1)
+
+    filtered = replace(estimate, attention=None, contact=np.array([True, False, False, True]))
+    assert reliability_of_feet(filtered) == [1.0, 0.0, 0.0, 1.0]
+    assert reliability_of_feet(replace(estimate, attention=None)) == [0.0] * 4

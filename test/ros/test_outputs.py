@@ -132,6 +132,38 @@ def test_a_publisher_that_fails_is_told_once_and_made_anew(make: Callable, monke
     assert lines[1].startswith("odom: publishing again after 1 messages")
 
 
+def test_the_feet_are_only_sent_to_somebody(make: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, outputs, _ = make()
+    feet = outputs.channels[1]
+    sent: list[list[float]] = []
+    listeners: list[int | Exception] = [0]
+
+    def count() -> int:
+        if isinstance(listeners[0], Exception):
+            raise listeners[0]
+        return listeners[0]
+
+    monkeypatch.setattr(feet.publisher, "get_subscription_count", count)
+    monkeypatch.setattr(feet.publisher, "publish", lambda message: sent.append(list(message.data)))
+    assert outputs.publish(estimate(STEP_NS), np.zeros(12))
+    assert sent == []
+    listeners[0] = 1
+    assert outputs.publish(estimate(2 * STEP_NS), np.zeros(12))
+    listeners[0] = RuntimeError("the middleware does not say")
+    assert outputs.publish(estimate(3 * STEP_NS), np.zeros(12))
+    assert sent == [[pytest.approx(1 / 6)] * 4] * 2
+    assert outputs.messages.foot_reliability.layout.dim[1].label == "stamp=0.006000000"
+
+
+def test_an_estimator_that_tells_nothing_of_the_feet_has_no_such_topic(robot) -> None:
+    node = LifecycleNode("outputs_without_feet", use_global_arguments=False)
+    outputs = Outputs(node, Parameters(node, PARAMETERS), robot, lambda _line: None, feet=False)
+    assert "estimator/foot_reliability" not in [channel.name for channel in outputs.channels]
+    assert outputs.publish(estimate(), np.zeros(12))
+    outputs.destroy()
+    node.destroy_node()
+
+
 def test_a_channel_waits_between_attempts_and_survives_a_maker_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(channels.time, "monotonic", lambda: now[0])

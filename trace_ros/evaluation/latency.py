@@ -17,9 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from trace_ros.baselines.iekf import IekfSlipRejection
 from trace_ros.estimator.checkpoint import LoadedModel
 from trace_ros.estimator.engines import EngineName, make_engine
 from trace_ros.estimator.estimator import TraceEstimator
+from trace_ros.estimator.interface import Estimator
 from trace_ros.estimator.observation import WINDOW
 from trace_ros.estimator.streaming import StreamingTrace
 from trace_ros.evaluation.latency_networks import LegolasSized, NmnSized, PaperWindow, Products
@@ -37,9 +39,17 @@ ROWS = {
     "estimator_step": "TraceEstimator.step as a whole",
     "legolas": "network of Legolas' size (1.4 M), TorchScript",
     "nmn": "network of NMN's size (GRU 128), TorchScript",
+    "nmn_estimator": "the same and the invariant filter that it corrects: NMN's estimator as a whole",
     "floor": "the streaming network's matrix-vector products alone",
 }
 """Names of what is timed, and what each is."""
+
+COMPARED = (
+    *(("torchscript_streaming", other) for other in ("legolas", "nmn", "floor")),
+    ("onnxruntime_streaming", "nmn"),
+    ("estimator_step", "nmn_estimator"),
+)
+"""Rows that are compared with each other, like with like."""
 
 _SAMPLES = 512
 _STEP_NS = 2_000_000
@@ -107,6 +117,9 @@ def steps_to_time(
     legolas, frames = _scripted(LegolasSized().eval()), torch.randn(1, 44, 50)
     steps["legolas"] = lambda: legolas(frames)
     steps["nmn"] = _nmn_step(_scripted(NmnSized().eval()))
+    steps["nmn_estimator"] = _both(
+        _nmn_step(_scripted(NmnSized().eval())), _estimator_step(IekfSlipRejection(robot), samples)
+    )
     products = Products(network).eval()
     steps["floor"] = partial(_scripted(products), products.vectors())
     return {name: steps[name] for name in ROWS if name in steps}
@@ -144,11 +157,13 @@ def measure(
 
 
 def ratios(rows: dict[str, Latency]) -> dict[str, float]:
-    """Medians relative to each other, as ``a/b``: each row to the eager window, the others' networks to ours."""
+    """Medians relative to each other, as ``a/b``.
+
+    Each row to the eager window, our network to the others', and our whole estimator to NMN's.
+    """
     p50 = {name: row.p50_ms for name, row in rows.items()}
     found = {f"{name}/eager_window": value / p50["eager_window"] for name, value in p50.items()}
-    for other in ("legolas", "nmn", "floor"):
-        found[f"torchscript_streaming/{other}"] = p50["torchscript_streaming"] / p50[other]
+    found |= {f"{ours}/{other}": p50[ours] / p50[other] for ours, other in COMPARED if ours in p50}
     found.pop("eager_window/eager_window")
     return found
 
@@ -218,7 +233,11 @@ def _streaming_step(network: Any, rows: Tensor) -> Step:
     return step
 
 
-def _estimator_step(estimator: TraceEstimator, samples: list[Sample]) -> Step:
+def _both(first: Step, second: Step) -> Step:
+    return lambda: (first(), second())
+
+
+def _estimator_step(estimator: Estimator, samples: list[Sample]) -> Step:
     """Stamps go on where the samples begin anew."""
     stamps = counting(0, _STEP_NS)
     following = (replace(sample, stamp_ns=next(stamps)) for sample in cycle(samples))

@@ -40,6 +40,14 @@ class Channel:
         self.publisher: Any = make()
         """None while it is broken."""
 
+    @property
+    def heard(self) -> bool:
+        """Whether somebody listens. Of a publisher that is broken or does not say, only sending can tell what it is."""
+        try:
+            return self.publisher is None or self.publisher.get_subscription_count() > 0
+        except Exception:  # as in `send`, which tells it
+            return True
+
     def send(self) -> bool:
         """Publish; False when that failed."""
         if self.publisher is None and not self._mend():

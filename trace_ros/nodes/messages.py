@@ -39,7 +39,7 @@ class OutputMessages:
         )
 
     def fill(self, estimate: Estimate) -> None:
-        """Write an estimate into all messages. Pose in the odometry frame, twist in the child frame."""
+        """Write an estimate into odometry and transform. Pose in the odometry frame, twist in the child frame."""
         x, y, z = estimate.position.tolist()
         qx, qy, qz, qw = estimate.orientation.tolist()
         odometry = self.odometry
@@ -56,9 +56,19 @@ class OutputMessages:
         translation, rotation = self.transform.transform.translation, self.transform.transform.rotation
         translation.x, translation.y, translation.z = x, y, z
         rotation.x, rotation.y, rotation.z, rotation.w = qx, qy, qz, qw
-        if estimate.attention is not None:
-            self.foot_reliability.data = estimate.attention[LEG_ATTENTION].tolist()
-        elif estimate.contact is not None:  # an estimator without attention relies on the feet that stand
-            self.foot_reliability.data = estimate.contact.astype(float).tolist()
-        seconds, nanoseconds = divmod(estimate.stamp_ns, 1_000_000_000)
+
+    def fill_feet(self, stamp_ns: int, reliability: list[float]) -> None:
+        """Write what `reliability_of_feet` gives for an estimate into the reliability of the feet."""
+        self.foot_reliability.data = reliability
+        seconds, nanoseconds = divmod(stamp_ns, 1_000_000_000)
         self._stamp_label.label = f"stamp={seconds}.{nanoseconds:09d}"
+
+
+def reliability_of_feet(estimate: Estimate) -> list[float]:
+    """How much an estimate relies on each foot, FL, FR, RL, RR: attention, or 1 for those that a filter takes to stand.
+
+    Zeros from an estimator that tells nothing of the feet.
+    """
+    if estimate.attention is not None:
+        return list(estimate.attention[LEG_ATTENTION].tolist())
+    return [0.0] * len(LEG_NAMES) if estimate.contact is None else list(estimate.contact.astype(float).tolist())

@@ -17,7 +17,7 @@ from trace_ros.estimator.estimator import Estimate
 from trace_ros.estimator.planar import planar
 from trace_ros.nodes import markers
 from trace_ros.nodes.channels import Channel
-from trace_ros.nodes.messages import OutputMessages
+from trace_ros.nodes.messages import OutputMessages, reliability_of_feet
 from trace_ros.nodes.parameters import Parameters
 from trace_ros.nodes.transforms import TransformPublisher
 from trace_ros.robot import RobotDescription
@@ -102,8 +102,8 @@ class Outputs:
             tell,
         )
         self.channels = [self._odometry, *([self._reliability] if self._reliability else []), self._transforms]
-        self._shown: tuple[int, FloatArray] | None = None
-        """Stamp and joint positions of the last estimate."""
+        self._shown: tuple[int, FloatArray, list[float]] | None = None
+        """Stamp, joint positions and reliability of the feet of the last estimate."""
         self._markers: Channel | None = None
         self._timer: Any = None
         if parameters.number("markers_rate") > 0 and markers.available():
@@ -119,14 +119,11 @@ class Outputs:
         def show() -> None:
             channel, shown = self._markers, self._shown
             # Kinematics take longer than a step: only where somebody looks.
-            if (
-                channel is None
-                or shown is None
-                or (channel.publisher and not channel.publisher.get_subscription_count())
-            ):
+            if channel is None or shown is None or not channel.heard:
                 return
             self._shown = None
-            legs.fill(*shown, np.array(self.messages.foot_reliability.data))
+            stamp_ns, joints, reliability = shown
+            legs.fill(stamp_ns, joints, np.array(reliability))
             channel.send()
 
         period = 1.0 / self._parameters.number("markers_rate")
@@ -169,18 +166,21 @@ class Outputs:
         parameters = self._parameters
         if not self.schedule.admits(estimate.stamp_ns, parameters.number("max_rate")):
             return False
+        reliability = reliability_of_feet(estimate)
+        self._shown = estimate.stamp_ns, joint_position, reliability
         self.messages.fill(self.shaped(estimate))
-        self._shown = estimate.stamp_ns, joint_position
-        self.send()
+        self.send(estimate.stamp_ns, reliability)
         return True
 
-    def send(self) -> None:
-        """Publish the messages as they are."""
+    def send(self, stamp_ns: int, reliability: list[float]) -> None:
+        """Publish odometry and transform as they are filled, and the reliability of the feet where somebody listens."""
         if self._odometry.send():
             self.published += 1
         if self._parameters.flag("publish_tf"):
             self._transforms.send()
-        if self._reliability is not None:
+        # To ask takes a seventh of the time of sending.
+        if self._reliability is not None and self._reliability.heard:
+            self.messages.fill_feet(stamp_ns, reliability)
             self._reliability.send()
 
     def shaped(self, estimate: Estimate) -> Estimate:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import struct
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -21,21 +17,15 @@ from diagnostic_msgs.msg import DiagnosticArray
 from nav_msgs.msg import Odometry
 from rclpy.node import Node
 from rclpy.qos import QoSProfile
-from rclpy.serialization import serialize_message
-from sensor_msgs.msg import Imu, JointState
 
 from trace_ros.errors import TraceError
 from trace_ros.estimator.observation import WINDOW
-from trace_ros.geometry import GRAVITY
-from trace_ros.nodes.lifecycle import change_states
+from trace_ros.nodes.estimator_process import START_LIMIT_S, EstimatorProcess, estimator_process, faults_of
 from trace_ros.nodes.spin import make_executor
+from trace_ros.nodes.traffic import WalkTraffic
 from trace_ros.robot import RobotDescription
 
-_PERIOD_S = 2.0
-"""The motion repeats after this time; its messages are serialised once."""
-
 _SETTLE_S, _DRAIN_S = 1.0, 3.0
-_START_LIMIT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -145,50 +135,22 @@ def soak(
     Raises:
         TraceError: no /proc, or the node does not start (with what it said).
     """
-    if not Path("/proc/self/statm").is_file():
-        raise TraceError("soak: memory is read from /proc, which this system does not have")
-    # On its own: nothing else on this machine or the network hears or feeds this node.
-    os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
-    namespace = f"/trace_soak_{os.getpid()}"
-    arguments = ["-r", f"__ns:={namespace}", "-r", "/tf:=tf", "-r", "/diagnostics:=diagnostics"]
-    arguments += ["-p", f"robot:={robot_argument}"]
-    if model is not None:
-        arguments += ["-p", f"model:={model}"]
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "estimator.log"
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "trace_ros.nodes.estimator_node", "--ros-args", *arguments],
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-        begun = not rclpy.ok()
-        if begun:
-            rclpy.init(args=[])
-        try:
-            return _Soak(process, namespace, rate_hz, robot, log, on_sample).run(seconds)
-        finally:
-            _end(process)
-            if begun:
-                rclpy.try_shutdown()
+    with estimator_process("soak", {"robot": robot_argument, "model": model}) as process:
+        return _Soak(process, rate_hz, robot, on_sample).run(seconds)
 
 
 class _Soak:
     def __init__(
         self,
-        process: subprocess.Popen[bytes],
-        namespace: str,
+        process: EstimatorProcess,
         rate_hz: float,
         robot: RobotDescription,
-        log: Path,
         on_sample: Callable[[SoakSample], None],
     ) -> None:
-        self._process, self._log, self._on_sample = process, log, on_sample
-        self._rate_hz = rate_hz
-        self._messages = _serialised(robot, rate_hz)
-        self._node = Node("soak", namespace=namespace, use_global_arguments=False)
-        self._managed = f"{namespace}/estimator"
-        self._sent = self._received = 0
+        self._process, self._on_sample = process, on_sample
+        self._rate_hz, self._robot = rate_hz, robot
+        self._node = Node("soak", namespace=process.namespace, use_global_arguments=False)
+        self._received = 0
         self._values: dict[str, str] = {}
         self._ending = threading.Event()
         self._fault: Exception | None = None
@@ -196,38 +158,33 @@ class _Soak:
     def run(self, seconds: float) -> SoakResult:
         node = self._node
         try:
-            try:
-                change_states(node, self._managed, ["configure", "activate"], _START_LIMIT_S)
-            except TraceError as error:
-                raise TraceError(f"soak: {error}; its log ends with: {' | '.join(self._last_lines(2))}") from error
+            self._process.activate(node)
             node.create_subscription(Odometry, "odom", self._on_odometry, QoSProfile(depth=2000), raw=True)
             node.create_subscription(DiagnosticArray, "diagnostics", self._on_diagnostics, 10)
-            self._imu = node.create_publisher(Imu, "imu/data", 1000)
-            self._joints = node.create_publisher(JointState, "joint_states", 1000)
-            return self._watch(seconds)
+            return self._watch(seconds, WalkTraffic(node, self._robot, self._rate_hz))
         finally:
             self._ending.set()
             node.destroy_node()
 
-    def _watch(self, seconds: float) -> SoakResult:
+    def _watch(self, seconds: float, traffic: WalkTraffic) -> SoakResult:
         executor = make_executor()
         executor.add_node(self._node)
-        self._wait_for_connections(executor)
-        sender = threading.Thread(target=self._send, args=(seconds,), name="soak-sender", daemon=True)
+        self._wait_for_connections(executor, traffic)
+        sender = threading.Thread(target=self._send, args=(traffic, seconds), name="soak-sender", daemon=True)
         switch_interval = sys.getswitchinterval()
         sys.setswitchinterval(0.0005)  # sender and reader share the interpreter
         samples: list[SoakSample] = []
         begin = time.monotonic()
-        cpu, looked = self._cpu_s(), begin
+        process = self._process
+        cpu, looked = process.cpu_s(), begin
         sender.start()
         try:
             while sender.is_alive():
                 self._spin(executor, 1.0)
-                if self._process.poll() is not None:
-                    raise TraceError(f"soak: the node ended: {' | '.join(self._last_lines(3))}")
-                now, spent = time.monotonic(), self._cpu_s()
+                process.check()
+                now, spent = time.monotonic(), process.cpu_s()
                 p50, p99 = _step_times(self._values.get("step time (ms)", ""))
-                samples.append(SoakSample(now - begin, self._memory_mb(), (spent - cpu) / (now - looked), p50, p99))
+                samples.append(SoakSample(now - begin, process.memory_mb(), (spent - cpu) / (now - looked), p50, p99))
                 cpu, looked = spent, now
                 self._on_sample(samples[-1])
             if self._fault is not None:
@@ -239,27 +196,18 @@ class _Soak:
             sys.setswitchinterval(switch_interval)
             executor.remove_node(self._node)
             executor.shutdown()
-        faults = {
-            key.split(": ", 1)[1]: int(value)
-            for key, value in self._values.items()
-            if key.split(": ", 1)[0] in ("dropped", "repaired", "kept")
-        }
         imu, joints, estimated = (
             int(self._values.get(f"{name} messages", "0")) for name in ("imu", "joint_states", "odometry")
         )
-        return SoakResult(
-            self._rate_hz, self._sent, (imu, joints), estimated, self._received, faults, samples, self._last_lines(20)
-        )
+        faults = faults_of(self._values)
+        log = process.last_lines(20)
+        return SoakResult(self._rate_hz, traffic.pairs, (imu, joints), estimated, self._received, faults, samples, log)
 
-    def _wait_for_connections(self, executor: Any) -> None:
-        deadline = time.monotonic() + _START_LIMIT_S
-        while not (
-            self._imu.get_subscription_count()
-            and self._joints.get_subscription_count()
-            and self._node.count_publishers("odom")
-        ):
+    def _wait_for_connections(self, executor: Any, traffic: WalkTraffic) -> None:
+        deadline = time.monotonic() + START_LIMIT_S
+        while not (traffic.connected and self._node.count_publishers("odom")):
             if time.monotonic() > deadline:
-                raise TraceError(f"soak: the node's topics were not found within {_START_LIMIT_S:g} s")
+                raise TraceError(f"soak: the node's topics were not found within {START_LIMIT_S:g} s")
             self._spin(executor, 0.1)
         self._spin(executor, _SETTLE_S)
 
@@ -267,75 +215,18 @@ class _Soak:
     def _spin(executor: Any, seconds: float) -> None:
         executor.spin_until_future_complete(rclpy.task.Future(), timeout_sec=seconds)
 
-    # -- the sender's thread --
-
-    def _send(self, seconds: float) -> None:
+    def _send(self, traffic: WalkTraffic, seconds: float) -> None:
         try:
-            total = round(seconds * self._rate_hz)
-            start_stamp_ns = self._node.get_clock().now().nanoseconds
-            begin_ns = time.monotonic_ns()
-            while self._sent < total and not self._ending.is_set():
-                since_ns = round(self._sent * 1e9 / self._rate_hz)
-                wait_ns = begin_ns + since_ns - time.monotonic_ns()
-                if wait_ns > 0:
-                    time.sleep(wait_ns * 1e-9)
-                seconds_part, nanoseconds = divmod(start_stamp_ns + since_ns, 1_000_000_000)
-                imu, joints = self._messages[self._sent % len(self._messages)]
-                for publisher, message in ((self._joints, joints), (self._imu, imu)):
-                    struct.pack_into("<iI", message, 4, seconds_part, nanoseconds)
-                    publisher.publish(bytes(message))
-                self._sent += 1
+            traffic.send(seconds, self._ending)
         except Exception as error:  # told by the thread that watches
             if not self._ending.is_set():
                 self._fault = error
-
-    # -- what comes back --
 
     def _on_odometry(self, _message: bytes) -> None:
         self._received += 1
 
     def _on_diagnostics(self, message: Any) -> None:
         self._values = {item.key: item.value for item in message.status[0].values}
-
-    def _memory_mb(self) -> float:
-        with suppress(OSError, IndexError, ValueError):
-            pages = int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1])
-            return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-        return 0.0
-
-    def _cpu_s(self) -> float:
-        with suppress(OSError, IndexError, ValueError):
-            # After the name in brackets: user and system time are the 12th and 13th fields.
-            parts = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
-            return (int(parts[11]) + int(parts[12])) / os.sysconf("SC_CLK_TCK")
-        return 0.0
-
-    def _last_lines(self, count: int) -> list[str]:
-        return self._log.read_text(errors="replace").splitlines()[-count:]
-
-
-def _serialised(robot: RobotDescription, rate_hz: float) -> list[tuple[bytearray, bytearray]]:
-    """IMU and joint state of every instant of one period, serialised, little-endian."""
-    count = round(_PERIOD_S * rate_hz)
-    phase = 2 * np.pi * np.arange(count) / count
-    offset = np.tile([0.0, 0.3, 0.6], 4) + np.repeat([0.0, np.pi, np.pi, 0.0], 3)
-    amplitude = np.tile([0.05, 0.2, 0.25], 4)
-    turns = 3.0  # steps in a period
-    angle = turns * phase[:, None] + offset
-    position = robot.nominal_joint_positions + amplitude * np.sin(angle)
-    velocity = amplitude * turns * 2 * np.pi / _PERIOD_S * np.cos(angle)
-    messages = []
-    for k in range(count):
-        imu, joints = Imu(), JointState(name=list(robot.joint_names))
-        w, a = imu.angular_velocity, imu.linear_acceleration
-        w.x, w.y, w.z = (0.3 * np.sin(turns * phase[k] + shift) for shift in (0.0, 1.0, 2.0))
-        a.x, a.y, a.z = 0.5 * np.sin(turns * phase[k]), 0.0, GRAVITY + np.cos(2 * turns * phase[k])
-        joints.position, joints.velocity = position[k].tolist(), velocity[k].tolist()
-        joints.effort = [0.0] * 12
-        messages.append((bytearray(serialize_message(imu)), bytearray(serialize_message(joints))))
-    if any(part[1] != 1 for pair in messages[:1] for part in pair):
-        raise TraceError("soak: this middleware does not serialise as little-endian CDR")
-    return messages
 
 
 def _step_times(text: str) -> tuple[float, float]:
@@ -352,13 +243,3 @@ def _without_nan(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_nan(item) for item in value]
     return None if isinstance(value, float) and not np.isfinite(value) else value
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ask the node to end, and make it."""
-    process.terminate()
-    try:
-        process.wait(5.0)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
