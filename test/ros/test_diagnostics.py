@@ -146,3 +146,11 @@ def test_the_usual_rate_is_that_of_the_sender_whatever_is_lost() -> None:
         if k == 150:
             assert stream.usual_rate_hz() is None
     assert stream.usual_rate_hz() == pytest.approx(500.0)
+
+
+def test_the_rate_of_a_slow_stream_is_known_after_five_intervals() -> None:
+    stream = InputStatistics("/imu/data")
+    for k in range(6):
+        assert stream.usual_rate_hz() is None
+        stream.arrived(0.0, 1_000_000_000 * k)
+    assert stream.usual_rate_hz() == pytest.approx(1.0)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from rclpy.clock import Clock
+from rclpy.clock import ROSClock
 from rclpy.node import Node
 from sensor_msgs.msg import Imu, JointState
 
@@ -36,8 +36,8 @@ class Subscriptions:
     def resolve_topic_name(self, topic: str) -> str:
         return f"/{topic}"
 
-    def get_clock(self) -> Clock:
-        return Clock()
+    def get_clock(self) -> ROSClock:
+        return ROSClock()
 
     def get_logger(self) -> Any:
         return SimpleNamespace(**dict.fromkeys(("info", "warning", "error"), self.lines.append))

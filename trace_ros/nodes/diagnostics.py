@@ -22,6 +22,9 @@ _HISTORY = 2000
 _INTERVALS = 200
 """Intervals between stamps from which the usual one is told."""
 
+_FEW_INTERVALS, _LONG_NS = 5, 4_000_000_000
+"""So few will do, of a stream so slow that they take so long."""
+
 _SLOW = 100
 """Steps after which it is judged whether the estimator keeps up."""
 
@@ -56,7 +59,8 @@ class InputStatistics:
 
     def usual_rate_hz(self) -> float | None:
         """Rate by the median interval of stamps, which lost messages hardly change; None before there are enough."""
-        if len(self.intervals_ns) < _INTERVALS:
+        few = len(self.intervals_ns) < _INTERVALS
+        if few and (len(self.intervals_ns) < _FEW_INTERVALS or sum(self.intervals_ns) < _LONG_NS):
             return None
         usual_ns = float(np.median(np.fromiter(self.intervals_ns, dtype=float)))
         return 1e9 / usual_ns if usual_ns > 0 else None

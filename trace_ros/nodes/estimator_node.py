@@ -296,7 +296,8 @@ class EstimatorNode(ManagedNode):
         statistics.stationary = estimate.stationary
         if self._outputs.publish(estimate, sample.joint_position):
             self._monitor.transforms.sent(self._outputs.messages.transform)
-            statistics.latency_s.append((now_ns(self.get_clock()) - estimate.stamp_ns) * 1e-9)
+            if now := now_ns(self.get_clock()):  # a simulation's clock may not have come yet
+                statistics.latency_s.append((now - estimate.stamp_ns) * 1e-9)
 
 
 def main(args: Sequence[str] | None = None) -> int:

@@ -13,6 +13,8 @@ from rclpy.node import Node
 from trace_ros.checks.findings import CheckSettings
 from trace_ros.checks.setup import check_rate
 from trace_ros.nodes import diagnostics
+from trace_ros.nodes.channels import Channel
+from trace_ros.nodes.conversions import now_ns
 from trace_ros.nodes.diagnostics import EstimatorStatistics, InputStatistics
 from trace_ros.nodes.graph import GraphWatch, TransformWatch
 from trace_ros.nodes.inputs import Inputs
@@ -59,7 +61,14 @@ class Monitor:
         self.transforms = TransformWatch(node, outputs.messages.transform.child_frame_id)
         self._steady = Clock(clock_type=ClockType.STEADY_TIME)
         self.start()
-        self._publisher: Any = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
+        self._array: Any = None
+        self._channel = Channel(
+            "/diagnostics",
+            lambda: node.create_publisher(DiagnosticArray, "/diagnostics", 10),
+            lambda publisher: publisher.publish(self._array),
+            node.destroy_publisher,
+            node.get_logger().error,
+        )
         self._timers = [
             node.create_timer(1.0 / parameters.number("diagnostics_rate"), self._publish, clock=self._steady),
             node.create_timer(_WATCH_S, self._watch, clock=self._steady),
@@ -83,9 +92,7 @@ class Monitor:
             self._node.destroy_timer(timer)
         self._timers = []
         self.transforms.close()
-        if self._publisher is not None:
-            self._node.destroy_publisher(self._publisher)
-        self._publisher = None
+        self._channel.destroy()
 
     def arrived(self, stream: str, stamp_ns: int) -> None:
         """A message of ``imu`` or ``joints`` has come."""
@@ -115,12 +122,24 @@ class Monitor:
             return
         self._graph_due_s = now + _GRAPH_S
         rivals = self.graph.rivals()
-        if self.transforms.rival:
-            rivals.append(self.transforms.rival)
+        rivals += [line for line in (self.transforms.rival, self._missing_clock(now)) if line]
         for line in rivals:
             if line not in self._rivals:
                 self._node.get_logger().warning(line)
         self._rivals = rivals
+
+    def _missing_clock(self, now: float) -> str:
+        """One line while the node waits for a simulation's time; empty when it does not."""
+        patience_s = self._parameters.number("silence_timeout")
+        clock = self._node.get_clock()
+        if not clock.ros_time_is_active or clock.now().nanoseconds or now - self._started_s < patience_s:
+            return ""
+        count = self._node.count_publishers("/clock")
+        publishers = "no publisher" if not count else f"{count} publisher{'s' * (count > 1)}, none of which sends"
+        return (
+            f"use_sim_time is true, but nothing has come on /clock ({publishers}): ages and latency are unknown; "
+            "publish it, or set use_sim_time to false"
+        )
 
     def _report_silence(self, now: float) -> None:
         """A line in the log for an input that is silent, another when the reason changes, one when it comes."""
@@ -139,10 +158,17 @@ class Monitor:
                 self._node.get_logger().info(f"{stream.topic}: messages come")
 
     def _judge_rate(self) -> None:
-        """Compare the IMU's rate by stamp with the model's."""
-        if self._rate_hz is None or (rate_hz := self.statistics.imu.usual_rate_hz()) is None:
+        """Compare the IMU's rate by stamp with the model's, and its intervals with the longest that are no gaps."""
+        if (rate_hz := self.statistics.imu.usual_rate_hz()) is None:
             return
-        found = [str(finding) for finding in check_rate(rate_hz, self._rate_hz, CheckSettings())]
+        found, max_gap = [], self._parameters.number("max_gap")
+        if rate_hz * max_gap < 1.0:
+            found = [
+                f"rate: the IMU's messages are {1.0 / rate_hz:.3g} s apart, more than max_gap ({max_gap:g} s): each "
+                "begins anew and there is no odometry; set the driver's rate"
+            ]
+        elif self._rate_hz is not None:
+            found = [str(finding) for finding in check_rate(rate_hz, self._rate_hz, CheckSettings())]
         if found and not self._rate_warning:
             self._node.get_logger().warning(found[0])
         self._rate_warning = found[0] if found else ""
@@ -152,7 +178,7 @@ class Monitor:
     def _publish(self) -> None:
         inputs, parameters = self._inputs, self._parameters
         self.statistics.fault = inputs.repeat_fault() if inputs.subscribed else ""
-        if self._publisher is None or not parameters.flag("publish_diagnostics"):
+        if not parameters.flag("publish_diagnostics"):
             return
         now = time.monotonic()
         refuse = parameters.text("startup_checks") == "refuse"
@@ -164,7 +190,7 @@ class Monitor:
             inputs.streams.tally.counts,
             self._publishers_of_silent_inputs(now),
             self._facts | self._changing_facts(),
-            int(self._node.get_clock().now().nanoseconds),
+            now_ns(self._node.get_clock()) or None,
             [
                 *(self.setup_faults if refuse else ()),
                 *(f"{topic} cannot be published: {why}" for topic, why in self._outputs.faults.items()),
@@ -184,7 +210,8 @@ class Monitor:
             level, message = diagnostics.OK, "configured, not active"
         name = f"{self._node.get_fully_qualified_name().lstrip('/')}: estimator"
         stamp = self._node.get_clock().now().to_msg()
-        self._publisher.publish(diagnostics.diagnostic_array(stamp, name, self._robot, level, message, values))
+        self._array = diagnostics.diagnostic_array(stamp, name, self._robot, level, message, values)
+        self._channel.send()
 
     def _publishers_of_silent_inputs(self, now: float) -> dict[str, str]:
         limit = self._parameters.number("sensor_timeout")
