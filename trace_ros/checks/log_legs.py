@@ -1,0 +1,203 @@
+"""Order and signs of the joints, and the IMU's heading in the body, by what standing feet tell.
+
+A foot that stands gives the body's velocity, v = -(J dq + w x p). Those of all feet that stand agree, and change
+little within a fifth of a second; feet in the air say anything. So the share of feet and times that agree on one
+velocity (with a trend) is highest if joints and gyro are what they are taken for. Every swap, sign and mounting that
+happens is tried, and one that fits significantly better is the cause. No contact sensor, torque or reference is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from trace_ros.checks.log_findings import LogCheckSettings, LogReport
+from trace_ros.checks.log_rest import moving_mask, windows
+from trace_ros.geometry import so3_exp
+from trace_ros.logs import JOINTS, LEGS, FloatArray, IntArray, SensorLog
+from trace_ros.robot import LEG_NAMES, LegKinematics, RobotDescription
+
+_WINDOW = 0.2
+"""s."""
+_SAMPLES = 20
+"""In a window, means of the log's."""
+_MOST_WINDOWS = 150
+_FEWEST_WINDOWS = 12
+_WIDTH = 0.1
+"""m/s; feet agree that are as near."""
+_ROUNDS = 10
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """How joints and IMU may really be.
+
+    Attributes:
+        name: of the kind of finding.
+        text: in words, after "the legs fit better if".
+        order: (12,) slot from which each joint's reading should be taken.
+        sign: (12,) 1 or -1, of the readings.
+        gyro: (3, 3) to be applied to the gyro.
+        remedy: what to do.
+    """
+
+    name: str
+    text: str
+    order: IntArray
+    sign: FloatArray
+    gyro: FloatArray
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Strides:
+    """Windows of a walk: W of n samples.
+
+    Attributes:
+        position, velocity: (W, n, 12) rad, rad/s.
+        gyro: (W, n, 3) rad/s.
+        interval: s between the n samples.
+    """
+
+    position: FloatArray
+    velocity: FloatArray
+    gyro: FloatArray
+    interval: float
+
+    @classmethod
+    def of(cls, log: SensorLog) -> Strides:
+        """Those in which the robot moves, evenly chosen."""
+        moving = moving_mask(log)
+        pieces = [piece for piece in windows(log, _WINDOW) if moving[piece].all()]
+        if len(pieces) > _MOST_WINDOWS:
+            pieces = [pieces[k] for k in np.linspace(0, len(pieces) - 1, _MOST_WINDOWS).astype(int)]
+        velocity = log.joint_velocity
+        if velocity is None or not velocity.any() or np.isnan(velocity).any():
+            seconds = (log.stamp_ns - log.stamp_ns[0]) * 1e-9
+            velocity = np.gradient(log.joint_position, seconds, axis=0)
+        size = pieces[0].stop - pieces[0].start if pieces else _SAMPLES
+        each = max(1, size // _SAMPLES)
+        samples = size // each
+
+        def means(values: FloatArray) -> FloatArray:
+            rows = [values[piece][: samples * each].reshape(samples, each, -1).mean(axis=1) for piece in pieces]
+            return np.array(rows).reshape(len(pieces), samples, values.shape[1])
+
+        return cls(means(log.joint_position), means(velocity), means(log.angular_velocity), _WINDOW / size * each)
+
+    def __len__(self) -> int:
+        return len(self.position)
+
+
+def arrangements(robot: RobotDescription) -> Iterator[Arrangement]:
+    """The one that is taken for true, and then all others that happen."""
+    slots, plus, same = np.arange(JOINTS), np.ones(JOINTS), np.eye(3)
+    yield Arrangement("", "", slots, plus, same)
+    legs = slots.reshape(LEGS, 3)
+    swaps = [(pair, f"{LEG_NAMES[pair[0]]} and {LEG_NAMES[pair[1]]} are swapped") for pair in combinations(range(4), 2)]
+    orders: list[tuple[list[int], str]] = []
+    for (first, second), text in swaps:
+        order = list(range(LEGS))
+        order[first], order[second] = second, first
+        orders.append((order, f"legs {text}"))
+    orders += [
+        ([1, 0, 3, 2], "left and right legs are swapped (FL with FR, RL with RR)"),
+        ([2, 3, 0, 1], "front and rear legs are swapped (FL with RL, FR with RR)"),
+        ([3, 2, 1, 0], "legs are swapped across (FL with RR, FR with RL)"),
+    ]
+    for order, text in orders:
+        remedy = "fill the joint states' names in the order of their values, or say under joint_messages.names which is"
+        yield Arrangement("legs_swapped", text, legs[order].ravel(), plus, same, f"{remedy} which")
+    for joint, name in enumerate(robot.joint_names):
+        sign = plus.copy()
+        sign[joint] = -1
+        text = f"{name} counts the other way"
+        remedy = f"joint_messages: {{sign: {{{name}: {-robot.joint_signs[joint]:+.0f}}}}} in the robot file"
+        yield Arrangement("joint_sign", text, slots, sign, same, remedy)
+    for angle in (90, -90, 180):
+        turn = np.asarray(so3_exp(np.array([0.0, 0.0, np.radians(angle)])))
+        text = f"the IMU is turned by {angle} degrees about z"
+        yield Arrangement(
+            "imu_turned", text, slots, plus, turn, "say so in imu.rpy of the robot file, or turn the readings"
+        )
+    for axis, name in enumerate("xyz"):
+        mirror = np.eye(3)
+        mirror[axis, axis] = -1
+        text = f"the gyro's {name} counts the other way"
+        yield Arrangement("gyro_sign", text, slots, plus, mirror, "turn the sign in the driver: right-handed axes")
+    yield Arrangement(
+        "gyro_sign", "the gyro counts all axes the other way", slots, plus, -same, "turn the signs in the driver"
+    )
+
+
+def agreement(
+    kinematics: LegKinematics, strides: Strides, arrangement: Arrangement
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """How well the feet agree in each window, if joints and IMU are arranged like that.
+
+    Returns:
+        (W,) share of feet and times that agree on one velocity, 0 to 1; (W, 4) the same of each leg; and (W, 3) that
+        velocity, m/s, body frame.
+    """
+    position = (strides.position * arrangement.sign)[..., arrangement.order]
+    velocity = (strides.velocity * arrangement.sign)[..., arrangement.order]
+    gyro = strides.gyro @ arrangement.gyro.T
+    count, samples = position.shape[:2]
+    foot, jacobian, _ = kinematics.forward_and_jacobians(position.reshape(-1, JOINTS))
+    moved = np.einsum("nlij,nlj->nli", jacobian, velocity.reshape(-1, LEGS, 3))
+    body = -(moved + np.cross(gyro.reshape(-1, 1, 3), foot)).reshape(count, samples, LEGS, 3)
+    # In the frame of the window's middle, so that a turning body does not make the velocity change.
+    steps = np.cumsum(gyro, axis=1) * strides.interval
+    told = np.einsum("wkij,wklj->wkli", so3_exp(steps - steps[:, samples // 2][:, None]), body)
+    told = told.reshape(count, samples * LEGS, 3)
+    basis = np.repeat(np.stack((np.ones(samples), np.linspace(-1, 1, samples)), axis=1), LEGS, axis=0)
+    # A line through the mode: least squares with weights whose width shrinks from all that feet do to what standing
+    # ones do (graduated, Blake and Zisserman 1987).
+    line = np.zeros((count, 2, 3))
+    line[:, 0] = np.median(told, axis=1)
+    held = 1e-3 * samples * np.eye(2)
+    for width in np.geomspace(1.0, _WIDTH, _ROUNDS):
+        weight = _weights(told - basis @ line, float(width))
+        normal = np.einsum("wi,ij,ik->wjk", weight, basis, basis) + held
+        line = np.linalg.solve(normal, np.einsum("wi,ij,wic->wjc", weight, basis, told))
+    weight = _weights(told - basis @ line, _WIDTH)
+    return weight.mean(axis=1), weight.reshape(count, samples, LEGS).mean(axis=1), line[:, 0]
+
+
+def _weights(difference: FloatArray, width: float) -> FloatArray:
+    return np.asarray(np.exp(-0.5 * (difference**2).sum(axis=-1) / width**2))
+
+
+def check_legs(log: SensorLog, robot: RobotDescription, report: LogReport, limits: LogCheckSettings) -> None:
+    """Find swapped legs, reversed joints, and a gyro in other axes than the legs."""
+    strides = Strides.of(log)
+    if len(strides) < _FEWEST_WINDOWS:
+        report.fact("legs", "too little walking to tell order and signs of the joints")
+        return
+    taken, *others = arrangements(robot)
+    share, legs, speed = agreement(robot.kinematics, strides, taken)
+    way = float(np.linalg.norm(speed[:, :2], axis=1).mean())
+    report.values["legs"] = {"agreement": float(share.mean()), "each": legs.mean(axis=0).tolist(), "speed_mps": way}
+    told = ", ".join(f"{leg} {part:.2f}" for leg, part in zip(LEG_NAMES, legs.mean(axis=0), strict=True))
+    report.fact("legs", f"feet agree on one velocity for {share.mean():.2f} of the time ({told}); mean {way:.2f} m/s")
+    better: list[tuple[float, float, Arrangement]] = []
+    for other in others:
+        gain = agreement(robot.kinematics, strides, other)[0] - share
+        error = float(gain.std(ddof=1)) / np.sqrt(len(gain))
+        if gain.mean() > 0 and gain.mean() > limits.leg_evidence * error:
+            better.append((float(gain.mean()), float(gain.mean()) / error, other))
+    if not better:
+        return
+    # Of several that fit better than what is taken for true, the best is the cause; the others share some of it.
+    most, evidence, cause = max(better, key=lambda item: item[0])
+    report.find(
+        "fault",
+        cause.name,
+        "legs",
+        f"{cause.text}: then the feet agree on the body's velocity for {share.mean() + most:.2f} of the time instead "
+        f"of {share.mean():.2f} ({evidence:.1f} standard errors)",
+        cause.remedy,
+    )
