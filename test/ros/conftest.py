@@ -115,7 +115,7 @@ class NodeProcess:
         except subprocess.TimeoutExpired:
             pytest.fail(f"still running after {limit_s} s:\n{self.log()}")
 
-    def interrupt(self, limit_s: float = 3.0) -> int:
+    def interrupt(self, limit_s: float = 30.0) -> int:
         """Ctrl-C; returns the exit code."""
         self.process.send_signal(signal.SIGINT)
         return self.wait(limit_s)
@@ -281,8 +281,11 @@ def model(robot: RobotDescription, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture
 def activate(start_node: Callable, client, model: Path, robot: RobotDescription) -> Iterator[Callable[..., Wire]]:
+    # A machine that stalls must not lose messages here: what is tested is what becomes of those that come.
+    defaults = {"model": model, "diagnostics_rate": 10.0, "input_reliability": "reliable"}
+
     def start(*extra: str, namespace: str = "", **parameters: Any) -> Wire:
-        node = start_node("estimator_node", *extra, **({"model": model, "diagnostics_rate": 10.0} | parameters))
+        node = start_node("estimator_node", *extra, **(defaults | parameters))
         path = f"{namespace}/estimator" if namespace else "/estimator"
         assert client.change_state(Transition.TRANSITION_CONFIGURE, path)
         assert client.change_state(Transition.TRANSITION_ACTIVATE, path)

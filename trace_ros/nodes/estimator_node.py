@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from rclpy.task import Future
@@ -114,7 +113,6 @@ class EstimatorNode(ManagedNode):
 
     def _configure(self) -> None:
         parameters = self._params
-        torch.set_num_threads(parameters.integer("torch_threads"))
         robot = RobotDescription.load(parameters.text("robot"))
         check_frames(parameters.text("odom_frame"), parameters.text("base_link_frame") or robot.base_link)
         self._estimator = estimator = estimators.make_estimator(parameters, robot)

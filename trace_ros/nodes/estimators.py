@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from trace_ros.baselines.registry import TRACE, default_model, load_estimator
 from trace_ros.estimator.estimator import TraceEstimator
@@ -23,12 +24,13 @@ _USUAL_RATE_HZ = 500.0
 
 
 def make_estimator(parameters: Parameters, robot: RobotDescription) -> Estimator:
-    """Load what ``estimator``, ``model``, ``engine`` and ``max_gap`` ask for, and warm it up.
+    """Load what ``estimator``, ``model``, ``engine`` and ``max_gap`` ask for, and warm it up on ``torch_threads``.
 
     Raises:
         TraceError: a file that is missing, broken or for another robot or estimator, or an engine that is not installed
             or that the estimator does not have.
     """
+    torch.set_num_threads(parameters.integer("torch_threads"))
     name, model = parameters.text("estimator"), parameters.text("model")
     path = Path(model).expanduser() if model else default_model(name, robot)
     gaps = GapSettings(max_gap=parameters.number("max_gap"))
