@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from trace_ros.cli.soak import judge
+from trace_ros.nodes.estimator_process import own_memory_mb
 from trace_ros.nodes.soak import SoakResult, SoakSample, _step_times, soak
 from trace_ros.robot import RobotDescription
 
@@ -56,6 +57,14 @@ def test_a_bad_one_fails_by_name(bad: SoakResult, words: str) -> None:
 def test_step_times_are_read_from_diagnostics() -> None:
     assert _step_times("p50 0.31, p99 0.52, max 3.10") == (0.31, 0.52)
     assert all(map(math.isnan, _step_times("none yet")))
+
+
+def test_a_processs_own_memory_is_without_mapped_files() -> None:
+    status = (
+        "Name:\ta b\nVmRSS:\t  5000 kB\nRssAnon:\t 1000 kB\nRssFile:\t 3900 kB\nRssShmem:\t 100 kB\nVmSwap:\t 20 kB\n"
+    )
+    assert own_memory_mb(status) == pytest.approx(1120 * 1024 / 1e6)
+    assert own_memory_mb("Name:\tkthread\n") == 0.0
 
 
 def test_a_short_run(robot: RobotDescription, model: Path) -> None:

@@ -62,7 +62,11 @@ def judge(result: SoakResult) -> list[tuple[bool, str]]:
     """Whether each requirement holds, and the figure in words."""
     faults = ", ".join(f"{count} {kind}" for kind, count in sorted(result.faults.items())) or "none"
     return [
-        (result.lost == 0, f"{result.lost} of {2 * result.sent} messages lost (faults counted by the node: {faults})"),
+        (
+            result.lost == 0,
+            f"{result.lost} of {2 * result.sent} messages lost (faults counted by the node: {faults}; sent late, in "
+            f"bursts: {result.late} pairs)",
+        ),
         (result.without_odometry <= 0, f"{result.without_odometry} of {result.sent} samples gave no odometry"),
         (
             result.lost_on_return == 0,

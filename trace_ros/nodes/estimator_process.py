@@ -40,10 +40,12 @@ class EstimatorProcess:
             raise TraceError(f"{error}; its log ends with: {' | '.join(self.last_lines(2))}") from error
 
     def memory_mb(self) -> float:
-        """MB (1e6 bytes) of resident memory; 0 when it has ended."""
-        with suppress(OSError, IndexError, ValueError):
-            pages = int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1])
-            return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+        """MB (1e6 bytes) of its own memory, in RAM or swapped out; 0 when it has ended.
+
+        Not the pages of files that it has mapped: those come and go with what else the machine does.
+        """
+        with suppress(OSError):
+            return own_memory_mb(Path(f"/proc/{self._process.pid}/status").read_text())
         return 0.0
 
     def cpu_s(self) -> float:
@@ -68,6 +70,14 @@ class EstimatorProcess:
         return self._log.read_text(errors="replace").splitlines()[-count:]
 
 
+def own_memory_mb(status: str) -> float:
+    """MB (1e6 bytes) that a process takes for itself, out of its ``/proc/PID/status``; 0 where that does not say."""
+    lines = (line.partition(":") for line in status.splitlines())
+    sizes = {name: text.split() for name, _, text in lines}
+    own = [sizes[name] for name in ("RssAnon", "RssShmem", "VmSwap") if name in sizes]
+    return sum(int(number) for number, _unit in own) * 1024 / 1e6
+
+
 @contextmanager
 def estimator_process(name: str, parameters: Mapping[str, object]) -> Iterator[EstimatorProcess]:
     """Start the estimator node, unconfigured, and end it afterwards; rclpy is initialised meanwhile.
@@ -79,7 +89,7 @@ def estimator_process(name: str, parameters: Mapping[str, object]) -> Iterator[E
     Raises:
         TraceError: the system has no /proc.
     """
-    if not Path("/proc/self/statm").is_file():
+    if not Path("/proc/self/status").is_file():
         raise TraceError(f"{name}: memory and processor time are read from /proc, which this system does not have")
     # On its own: nothing else on this machine or the network hears or feeds this node.
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")

@@ -25,7 +25,10 @@ from trace_ros.nodes.spin import make_executor
 from trace_ros.nodes.traffic import WalkTraffic
 from trace_ros.robot import RobotDescription
 
-_SETTLE_S, _DRAIN_S = 1.0, 3.0
+_SETTLE_S = 1.0
+
+_DRAIN_S, _DRAIN_LIMIT_S = 3.0, 30.0
+"""After the last message: how long to wait for the next sign of those under way, and how long in all."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class SoakSample:
 
     Attributes:
         time_s: s since the first message.
-        memory_mb: MB (1e6 bytes) of resident memory of the node's process.
+        memory_mb: MB (1e6 bytes) of the node's own memory, mapped files left out.
         cpu: part of one core since the look before.
         step_p50_ms, step_p99_ms: ms, over the last 4 s of steps; NaN before the first report.
     """
@@ -59,6 +62,7 @@ class SoakResult:
         faults: what the node counted, by kind.
         samples: over time.
         log: last lines of the node's log.
+        late: pairs that were sent more than half an interval after their time; a burst of them can overflow a queue.
     """
 
     rate_hz: float
@@ -69,6 +73,7 @@ class SoakResult:
     faults: dict[str, int]
     samples: list[SoakSample] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
+    late: int = 0
 
     @property
     def lost(self) -> int:
@@ -189,19 +194,36 @@ class _Soak:
                 self._on_sample(samples[-1])
             if self._fault is not None:
                 raise self._fault
-            self._spin(executor, _DRAIN_S)
+            self._drain(executor, traffic.pairs)
         finally:
             self._ending.set()
             sender.join(timeout=2.0)
             sys.setswitchinterval(switch_interval)
             executor.remove_node(self._node)
             executor.shutdown()
-        imu, joints, estimated = (
+        imu, joints, estimated = self._counts()
+        faults, log = faults_of(self._values), process.last_lines(20)
+        return SoakResult(
+            self._rate_hz, traffic.pairs, (imu, joints), estimated, self._received, faults, samples, log, traffic.late
+        )
+
+    def _counts(self) -> tuple[int, int, int]:
+        """IMU messages, joint states and odometry messages that the node has counted."""
+        imu, joints, odometry = (
             int(self._values.get(f"{name} messages", "0")) for name in ("imu", "joint_states", "odometry")
         )
-        faults = faults_of(self._values)
-        log = process.last_lines(20)
-        return SoakResult(self._rate_hz, traffic.pairs, (imu, joints), estimated, self._received, faults, samples, log)
+        return imu, joints, odometry
+
+    def _drain(self, executor: Any, pairs: int) -> None:
+        """Until all that was sent has been told of, or nothing more is: a busy machine takes its time."""
+        deadline, last, before = time.monotonic() + _DRAIN_LIMIT_S, time.monotonic(), (-1, -1, -1, -1)
+        while (now := time.monotonic()) < deadline and now - last < _DRAIN_S:
+            imu, joints, odometry = self._counts()
+            if min(imu, joints) >= pairs and self._received >= odometry >= pairs - (WINDOW - 1):
+                return
+            if (found := (imu, joints, odometry, self._received)) != before:
+                before, last = found, now
+            self._spin(executor, 0.2)
 
     def _wait_for_connections(self, executor: Any, traffic: WalkTraffic) -> None:
         deadline = time.monotonic() + START_LIMIT_S
