@@ -1,4 +1,4 @@
-"""``trace bag``: look into recordings, rescue and convert them; no ROS needed."""
+"""``trace bag``: look into recordings, check, rescue and convert them; no ROS needed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,17 @@ from rich.table import Table
 from trace_ros.bags import bag_info, convert, recover_bag
 from trace_ros.bags.info import TopicInfo
 from trace_ros.bags.storage import Storage
+from trace_ros.cli.bag_check import check
 from trace_ros.cli.common import check_output, console, say, working, write_json
 from trace_ros.cli.options import ImuOption, JointOption, JsonOption, ReferenceOption, RobotOption, chosen_topics
 from trace_ros.errors import TraceError
 from trace_ros.robot import RobotDescription
 
-app = typer.Typer(help="Look into rosbag2 recordings, rescue and convert them (no ROS needed).", no_args_is_help=True)
+app = typer.Typer(
+    help="Look into rosbag2 recordings, check, rescue and convert them (no ROS needed).", no_args_is_help=True
+)
+
+app.command("check", short_help="Is a log good? One page, one verdict.")(check)
 
 StorageOption = Annotated[str, typer.Option(help="Storage of the new bag: mcap or sqlite3.")]
 
