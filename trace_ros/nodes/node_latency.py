@@ -25,8 +25,8 @@ from trace_ros.nodes.estimator_process import EstimatorProcess, end, estimator_p
 from trace_ros.nodes.spin import make_executor
 from trace_ros.robot import RobotDescription
 
-_DRAIN_S = 3.0
-"""After the last message was sent; the node tells its counts once a second."""
+_DRAIN_S, _DRAIN_LIMIT_S = 3.0, 30.0
+"""After the last message: how long to wait for the next sign of those under way, and how long in all."""
 
 _GRACE_S = 60.0
 """How much longer than told the sensors' process may take: it has to start and to find its listeners."""
@@ -145,7 +145,7 @@ class _Listener:
                     raise TraceError(f"latency: the sensors' process did not end within {seconds + _GRACE_S:g} s")
             ended = time.monotonic(), process.cpu_s()
             output, complaints = sender.communicate()
-            self._spin(executor, _DRAIN_S)
+            self._drain(executor)
         finally:
             end(sender)
             executor.remove_node(node)
@@ -161,9 +161,7 @@ class _Listener:
     ) -> NodeLatency:
         assert self._begun is not None
         pairs, arrived = sent["pairs"], len(self._latency_ns)
-        imu, joints, estimated = (
-            int(self._values.get(f"{name} messages", "0")) for name in ("imu", "joint_states", "odometry")
-        )
+        imu, joints, estimated = self._counts()
         ms = np.array(self._latency_ns, dtype=float) * 1e-6
         p50, p99, longest = np.percentile(ms, (50, 99, 100)).tolist()
         spent = ended[1] - self._begun[1]
@@ -175,7 +173,8 @@ class _Listener:
             sent["late"],
             pairs - imu,
             pairs - joints,
-            max(pairs - (WINDOW - 1), 0) - estimated,
+            # Where samples were lost while the window filled, those that bridge them fill it too.
+            max(pairs - (WINDOW - 1) - estimated, 0),
             estimated - arrived,
             p50,
             p99,
@@ -186,6 +185,21 @@ class _Listener:
             self._values.get("step time (ms)", "unknown"),
             faults_of(self._values),
         )
+
+    def _counts(self) -> tuple[int, int, int]:
+        """IMU messages, joint states and odometry messages that the node has told of."""
+        imu, joints, odometry = (
+            int(self._values.get(f"{name} messages", "0")) for name in ("imu", "joint_states", "odometry")
+        )
+        return imu, joints, odometry
+
+    def _drain(self, executor: Any) -> None:
+        """Until nothing more is told of or comes: the node tells its counts once a second."""
+        deadline = time.monotonic() + _DRAIN_LIMIT_S
+        before: tuple[int, ...] = ()
+        while before != (found := (*self._counts(), len(self._latency_ns))) and time.monotonic() < deadline:
+            before = found
+            self._spin(executor, _DRAIN_S)
 
     @staticmethod
     def _spin(executor: Any, seconds: float) -> None:
