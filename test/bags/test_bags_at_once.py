@@ -11,11 +11,13 @@ from bagmaking import IMU, JOINTS, MS, ODOMETRY, START, STORE, imu, joints, make
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from trace_ros.bags import at_once, read_bag, read_odometry, reading
+from trace_ros.bags import at_once, read_bag, read_odometry, reading, write_bag
 from trace_ros.bags.layout import read_groups
 from trace_ros.bags.messages import read_odometry_messages
 from trace_ros.bags.reading import BagReport, ReadSettings
+from trace_ros.bags.storage import open_bag
 from trace_ros.errors import TraceError
+from trace_ros.logs import SensorLog, Trajectory
 from trace_ros.robot import RobotDescription
 
 GO2 = RobotDescription.load("go2")
@@ -368,3 +370,37 @@ def test_a_bag_on_disk_is_read_at_once(tmp_path, monkeypatch):
     assert len(log) == 40
     np.testing.assert_array_equal(log.joint_torque, expected.joint_torque)
     assert len(read_odometry(path, "reference/odom")) == 40
+
+
+def test_what_is_written_at_once_is_what_the_serialiser_writes(tmp_path, monkeypatch):
+    monkeypatch.setattr("trace_ros.bags.writing._BLOCK", 8)
+    rng = np.random.default_rng(0)
+    n = 30
+    velocity, torque = rng.normal(size=(n, 12)), rng.normal(size=(n, 12))
+    velocity[5:11], torque[9:20] = NAN, NAN
+    stamp_ns = START + np.arange(n) * 2 * MS
+    truth = Trajectory(stamp_ns, rng.normal(size=(n, 3)), rng.normal(size=(n, 4)), rng.normal(size=(n, 3)))
+    log = SensorLog(
+        stamp_ns, *(rng.normal(size=(n, k)) for k in (3, 3, 12)), velocity, torque, "pd_target", "go2", truth
+    )
+    write_bag(tmp_path / "bag", log, GO2)
+    with open_bag(tmp_path / "bag") as bag:
+        messages = list(bag.messages())
+    assert len(messages) == 3 * n
+    for connection, recorded, data in messages:
+        message = STORE.deserialize_cdr(data, connection.msgtype)
+        assert bytes(STORE.serialize_cdr(message, connection.msgtype)) == data
+        at = (recorded - START) // (2 * MS)
+        assert message.header.stamp.sec * 10**9 + message.header.stamp.nanosec == recorded == stamp_ns[at]
+        if connection.msgtype == JOINTS:
+            assert (len(message.velocity) == 12) == (not 5 <= at < 11)
+            assert (len(message.effort) == 12) == (not 9 <= at < 20)
+        if connection.msgtype == IMU:
+            assert message.orientation_covariance[0] == -1.0
+            assert message.orientation.w == 1.0
+        if connection.msgtype == ODOMETRY:
+            assert message.twist.covariance[[21, 28, 35]].tolist() == [-1.0] * 3
+    again = read_bag(tmp_path / "bag", GO2)
+    np.testing.assert_array_equal(again.joint_position, log.joint_position)
+    np.testing.assert_array_equal(again.linear_acceleration, log.linear_acceleration)
+    np.testing.assert_array_equal(again.reference.position, truth.position)

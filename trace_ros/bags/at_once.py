@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trace_ros.bags.layout import JOINT_FIELDS, Group, read_groups
+from trace_ros.bags.messages import OdometryReader
 from trace_ros.bags.storage import OpenBag
 from trace_ros.bags.topics import IMU_TYPE, JOINT_STATE_TYPE
 from trace_ros.errors import TraceError
@@ -74,6 +76,7 @@ class Paired:
         faults: messages by kind of fault.
         exact, made: samples with joints of the very same stamp, and all.
         imu_messages, joint_messages: as recorded.
+        reference: the messages of a third topic, if they were read along.
     """
 
     lines: list[Samples]
@@ -82,6 +85,7 @@ class Paired:
     made: int
     imu_messages: int
     joint_messages: int
+    reference: OdometryReader | None = None
 
 
 class _UnusualError(Exception):
@@ -107,7 +111,12 @@ class _Stream:
 
 
 def samples_at_once(
-    bag: OpenBag, imu_topic: str, joint_topic: str, robot: RobotDescription, settings: StreamSettings
+    bag: OpenBag,
+    imu_topic: str,
+    joint_topic: str,
+    robot: RobotDescription,
+    settings: StreamSettings,
+    reference_topic: str | None = None,
 ) -> Paired | None:
     """All samples of a bag; None where its messages must be looked at one by one, be it to say what is wrong.
 
@@ -116,17 +125,25 @@ def samples_at_once(
         imu_topic, joint_topic: as in the bag.
         robot: its joints, and the place of its IMU.
         settings: as of `trace_ros.streams.SensorStreams`.
+        reference_topic: nav_msgs/Odometry to read along: going through the file twice would take longer.
     """
     if settings.imu_mounting != "robot" or settings.joint_wait * 1e9 <= 2 * _STEADY_NS:
         return None
     tally = Tally()
     imu, joints = _ImuColumns(tally), _JointColumns(robot, settings.use_effort, tally)
+    takes: dict[str, Callable[[int, int, bytes], None]] = {imu_topic: imu.add, joint_topic: joints.add}
+    reference = None
+    if reference_topic is not None:
+        reference = OdometryReader(reference_topic)
+        takes[reference_topic] = lambda _, recorded, raw: reference.add(recorded, raw)
     try:
-        _read(bag, imu_topic, joint_topic, imu, joints)
+        for order, (connection, recorded, raw) in enumerate(bag.messages(*takes)):
+            takes[connection.topic](order, recorded, raw)
         readings = _in_order("imu", imu.stream(), settings, tally)
         states = _in_order("joints", joints.stream(), settings, tally)
         _check_side_by_side(readings, states)
-        return _pair(readings, states, robot, settings, tally, imu.messages, joints.messages)
+        paired = _pair(readings, states, robot, settings, tally)
+        return replace(paired, imu_messages=imu.messages, joint_messages=joints.messages, reference=reference)
     except (_UnusualError, TraceError):  # a damaged bag: the other way says where
         return None
 
@@ -141,7 +158,7 @@ class _Columns:
         self._parts: list[_Stream] = []
         self.messages = 0
 
-    def add(self, order: int, raw: bytes) -> None:
+    def add(self, order: int, _recorded: int, raw: bytes) -> None:
         self._raw.append(raw)
         self._order.append(order)
         if len(self._raw) >= _BLOCK:
@@ -246,12 +263,6 @@ class _JointColumns(_Columns):
         return _Stream(order, group.stamp_ns, values).select(usable)
 
 
-def _read(bag: OpenBag, imu_topic: str, joint_topic: str, imu: _ImuColumns, joints: _JointColumns) -> None:
-    columns: dict[str, _Columns] = {imu_topic: imu, joint_topic: joints}
-    for order, (connection, _, raw) in enumerate(bag.messages(imu_topic, joint_topic)):
-        columns[connection.topic].add(order, raw)
-
-
 def _in_order(name: str, stream: _Stream, settings: StreamSettings, tally: Tally) -> _Stream:
     """The messages whose stamps go up; counts the others, and what is odd about the intervals."""
     stamps = stream.stamp_ns
@@ -307,15 +318,7 @@ def _check_side_by_side(imu: _Stream, joints: _Stream) -> None:
             raise _UnusualError
 
 
-def _pair(
-    imu: _Stream,
-    joints: _Stream,
-    robot: RobotDescription,
-    settings: StreamSettings,
-    tally: Tally,
-    imu_messages: int,
-    joint_messages: int,
-) -> Paired:
+def _pair(imu: _Stream, joints: _Stream, robot: RobotDescription, settings: StreamSettings, tally: Tally) -> Paired:
     """The joints at each stamp of the IMU: see `trace_ros.streams.pairing`."""
     stamps, joint_stamps = imu.stamp_ns, joints.stamp_ns
     before = np.searchsorted(joint_stamps, stamps, side="right") - 1
@@ -352,7 +355,7 @@ def _pair(
         _in_body(stamps, imu.values["imu"], robot)[paired],
         *(at_imu(name) for name in JOINT_FIELDS),
     )
-    return Paired([samples], dict(Counter(tally.counts)), int(exact.sum()), made, imu_messages, joint_messages)
+    return Paired([samples], dict(Counter(tally.counts)), int(exact.sum()), made, 0, 0)
 
 
 def _in_body(stamps: IntArray, readings: FloatArray, robot: RobotDescription) -> FloatArray:

@@ -1,4 +1,4 @@
-"""Many messages decoded at once: numpy reads the numbers of all messages that are laid out like one of them.
+"""Many messages decoded at once, or encoded: numpy reads the numbers of all that are laid out like one of them.
 
 In CDR, where a number stands depends on the lengths of strings and arrays before it. Drivers send the same names and
 lengths time after time, so one message, decoded field by field, tells the layout of thousands. Each of these is held to
@@ -8,7 +8,7 @@ it: every byte that says how the others are laid out must be the same. Messages 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -31,6 +31,8 @@ _SECOND_NS = 1_000_000_000
 
 _TEMPLATES = 8
 """Layouts that are looked for among messages of one length; the rest is decoded one by one."""
+
+IMU_DOUBLES, ODOMETRY_DOUBLES = 37, 85
 
 JOINT_FIELDS = ("position", "velocity", "effort")
 
@@ -91,6 +93,29 @@ def read_groups(raw: Sequence[bytes], message_type: str) -> Iterator[Group]:
         for row in left.tolist():
             message = typestore().deserialize_cdr(raw[row], message_type)
             yield _alone(np.array([row]), message, message_type)
+
+
+def write_alike(
+    template: bytes, message_type: str, stamp_ns: IntArray, values: Mapping[str, FloatArray]
+) -> list[bytes]:
+    """Messages like another one, with other numbers.
+
+    Args:
+        template: CDR bytes of a message, little-endian.
+        message_type: as of `read_groups`.
+        stamp_ns: (n,).
+        values: (n, k) doubles by name, as of `Group`; k as in the template.
+    """
+    layout = _layout_of(template, message_type)
+    assert layout is not None
+    rows = np.tile(np.frombuffer(template, dtype=np.uint8), (len(stamp_ns), 1))
+    seconds, nanoseconds = np.divmod(stamp_ns, _SECOND_NS)
+    rows[:, _STAMP.start : _STAMP.stop - 4] = seconds.astype("<i4")[:, None].view(np.uint8)
+    rows[:, _STAMP.start + 4 : _STAMP.stop] = nanoseconds.astype("<u4")[:, None].view(np.uint8)
+    for name, (start, stop) in layout.doubles.items():
+        if stop > start:
+            rows[:, start:stop] = np.ascontiguousarray(values[name], dtype="<f8").view(np.uint8)
+    return [row.tobytes() for row in rows]
 
 
 def _take(table: NDArray[np.uint8], rows: NDArray[np.intp], layout: _Layout, message: Any) -> Group:
@@ -187,7 +212,7 @@ def _aligned(position: int, size: int) -> int:
 def _imu_layout(raw: bytes) -> _Layout:
     end = _FRAME_ID + 4 + _number(raw, _FRAME_ID)
     start = _aligned(end, 8)
-    return _Layout(((0, 2), (_FRAME_ID, end)), {"all": (start, start + 8 * 37)})
+    return _Layout(((0, 2), (_FRAME_ID, end)), {"all": (start, start + 8 * IMU_DOUBLES)})
 
 
 def _odometry_layout(raw: bytes) -> _Layout:
@@ -195,7 +220,7 @@ def _odometry_layout(raw: bytes) -> _Layout:
     child = _aligned(end, 4)
     child_end = child + 4 + _number(raw, child)
     start = _aligned(child_end, 8)
-    return _Layout(((0, 2), (_FRAME_ID, end), (child, child_end)), {"all": (start, start + 8 * 85)})
+    return _Layout(((0, 2), (_FRAME_ID, end), (child, child_end)), {"all": (start, start + 8 * ODOMETRY_DOUBLES)})
 
 
 def _joint_state_layout(raw: bytes) -> _Layout:

@@ -9,13 +9,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trace_ros.bags.layout import read_groups
+from trace_ros.bags.layout import ODOMETRY_DOUBLES, read_groups
 from trace_ros.bags.storage import typestore
 from trace_ros.bags.topics import ODOMETRY_TYPE
 from trace_ros.errors import TraceError
@@ -64,51 +63,82 @@ def decode_message(decode: Any, raw: bytes, message_type: str, topic: str, numbe
 
 
 def read_odometry_messages(topic: str, messages: RawMessages) -> Columns:
-    """nav_msgs/Odometry -> ``position``, ``orientation``, ``velocity``, ``angular_velocity``, ``covariance (N, 6, 6)``.
-
-    The twist is in the child frame, as in the message. The angular velocity is None if declared unknown (covariance
-    -1), the covariance None if zero throughout.
+    """All nav_msgs/Odometry of a topic, see `OdometryReader`.
 
     Raises:
         TraceError: a message cannot be decoded.
     """
-    stamps, tables = _Stamps(topic), []
-    number = 0
-    iterator = iter(messages)
-    while block := list(islice(iterator, _BLOCK)):
-        stamp_ns, doubles = _decode_odometry(topic, number, [raw for _, raw in block])
-        stamps.add(stamp_ns, np.array([recorded for recorded, _ in block], dtype=np.int64))
-        tables.append(doubles)
-        number += len(block)
-    doubles = np.concatenate(tables) if tables else np.empty((0, 85))
-    table = np.concatenate((doubles[:, :7], doubles[:, 43:49]), axis=1)
-    covariance = doubles[:, 7:43].reshape(-1, 6, 6)
-    angular_known = bool((doubles[:, 49 + 21] != -1).all())
-    values: dict[str, NDArray[Any] | None] = {
-        "position": table[:, :3],
-        "orientation": table[:, 3:7],
-        "velocity": table[:, 7:10],
-        "angular_velocity": table[:, 10:] if angular_known else None,
-        "covariance": covariance if covariance.any() and np.isfinite(covariance).all() else None,
-    }
-    usable = np.isfinite(table).all(axis=1) & (np.linalg.norm(table[:, 3:7], axis=1) > 1e-6)
-    return _drop_rows(
-        topic, Columns(stamps.array(), values, stamps.notes), usable, "not finite or without an orientation"
-    )
+    reader = OdometryReader(topic)
+    for recorded, raw in messages:
+        reader.add(recorded, raw)
+    return reader.columns()
 
 
-def _decode_odometry(topic: str, number: int, raw: list[bytes]) -> tuple[IntArray, FloatArray]:
-    """Stamps (n,) and all doubles (n, 85) of messages, the first of which is the ``number``-th."""
-    stamp_ns, doubles = np.empty(len(raw), dtype=np.int64), np.empty((len(raw), 85))
-    try:
-        for group in read_groups(raw, ODOMETRY_TYPE):
-            stamp_ns[group.rows], doubles[group.rows] = group.stamp_ns, group.values["all"]
-    except Exception:
-        # Some message is not what it should be: the first of them, in the order of the bag, is to be named.
-        for index, data in enumerate(raw):
-            decode_message(typestore().deserialize_cdr, data, ODOMETRY_TYPE, topic, number + index)
-        raise
-    return stamp_ns, doubles
+class OdometryReader:
+    """nav_msgs/Odometry -> ``position``, ``orientation``, ``velocity``, ``angular_velocity``, ``covariance (N, 6, 6)``.
+
+    The twist is in the child frame, as in the message. The angular velocity is None if declared unknown (covariance
+    -1), the covariance None if zero throughout.
+    """
+
+    def __init__(self, topic: str) -> None:
+        self._topic, self._stamps = topic, _Stamps(topic)
+        self._recorded: list[int] = []
+        self._raw: list[bytes] = []
+        self._tables: list[FloatArray] = []
+        self.messages = 0
+        """Messages so far."""
+
+    def add(self, recorded: int, raw: bytes) -> None:
+        """Take in a message.
+
+        Raises:
+            TraceError: it, or one before it, cannot be decoded.
+        """
+        self._recorded.append(recorded)
+        self._raw.append(raw)
+        if len(self._raw) >= _BLOCK:
+            self._decode()
+
+    def columns(self) -> Columns:
+        """All messages.
+
+        Raises:
+            TraceError: one cannot be decoded.
+        """
+        self._decode()
+        doubles = np.concatenate(self._tables) if self._tables else np.empty((0, ODOMETRY_DOUBLES))
+        table = np.concatenate((doubles[:, :7], doubles[:, 43:49]), axis=1)
+        covariance = doubles[:, 7:43].reshape(-1, 6, 6)
+        angular_known = bool((doubles[:, 49 + 21] != -1).all())
+        values: dict[str, NDArray[Any] | None] = {
+            "position": table[:, :3],
+            "orientation": table[:, 3:7],
+            "velocity": table[:, 7:10],
+            "angular_velocity": table[:, 10:] if angular_known else None,
+            "covariance": covariance if covariance.any() and np.isfinite(covariance).all() else None,
+        }
+        usable = np.isfinite(table).all(axis=1) & (np.linalg.norm(table[:, 3:7], axis=1) > 1e-6)
+        columns = Columns(self._stamps.array(), values, self._stamps.notes)
+        return _drop_rows(self._topic, columns, usable, "not finite or without an orientation")
+
+    def _decode(self) -> None:
+        raw, recorded = self._raw, np.array(self._recorded, dtype=np.int64)
+        if not raw:
+            return
+        stamp_ns, doubles = np.empty(len(raw), dtype=np.int64), np.empty((len(raw), ODOMETRY_DOUBLES))
+        try:
+            for group in read_groups(raw, ODOMETRY_TYPE):
+                stamp_ns[group.rows], doubles[group.rows] = group.stamp_ns, group.values["all"]
+        except Exception:
+            # Some message is not what it should be: the first of them, in the order of the bag, is to be named.
+            for index, data in enumerate(raw):
+                decode_message(typestore().deserialize_cdr, data, ODOMETRY_TYPE, self._topic, self.messages + index)
+            raise
+        self._stamps.add(stamp_ns, recorded)
+        self._tables.append(doubles)
+        self.messages += len(raw)
+        self._raw, self._recorded = [], []
 
 
 def keep_increasing(topic: str, columns: Columns) -> tuple[Columns, int, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from pydantic import Field
 from scipy.spatial.transform import Rotation
 
 from trace_ros.bags.at_once import Paired, Samples, samples_at_once
-from trace_ros.bags.messages import Columns, decode_message, keep_increasing, read_odometry_messages
+from trace_ros.bags.messages import Columns, OdometryReader, decode_message, keep_increasing, read_odometry_messages
 from trace_ros.bags.storage import OpenBag, open_bag, typestore
 from trace_ros.bags.topics import (
     IMU_TYPE,
@@ -125,7 +125,7 @@ def read_bag_with_report(
             paired = _read_samples(bag, report, robot, settings, source)
             reference = None
             if reference_topic is not None:
-                reference = _read_reference(bag, reference_topic, report)
+                reference = _read_reference(bag, reference_topic, report, paired.reference)
             log = _log_of(paired, reference, robot, source, report)
         except TraceError as error:
             raise error if str(error).startswith(where) else TraceError(f"{where}: {error}") from error
@@ -216,7 +216,7 @@ def _read_samples(
 ) -> Paired:
     """What the streams make of all messages: at once where nothing is unusual about them, else one by one."""
     streams = settings.model_copy(update={"use_effort": source != "none"})
-    paired = samples_at_once(bag, report.imu_topic, report.joint_topic, robot, streams)
+    paired = samples_at_once(bag, report.imu_topic, report.joint_topic, robot, streams, report.reference_topic)
     if paired is None:
         paired = _one_by_one(bag, report, robot, streams)
     report.imu_messages, report.joint_messages = paired.imu_messages, paired.joint_messages
@@ -291,13 +291,13 @@ def _why_nothing(streams: SensorStreams, report: BagReport, spans: Mapping[str, 
     )
 
 
-def _read_reference(bag: OpenBag, topic: str, report: BagReport) -> Trajectory | None:
-    def messages() -> Iterator[tuple[int, bytes]]:
+def _read_reference(bag: OpenBag, topic: str, report: BagReport, read: OdometryReader | None) -> Trajectory | None:
+    if read is None:
+        read = OdometryReader(topic)
         for _, recorded, data in bag.messages(topic):
-            report.reference_messages += 1
-            yield recorded, data
-
-    columns, repeated, disordered = keep_increasing(topic, read_odometry_messages(topic, messages()))
+            read.add(recorded, data)
+    columns, repeated, disordered = keep_increasing(topic, read.columns())
+    report.reference_messages = read.messages
     report.repeated += repeated
     report.disordered += disordered
     report.notes += columns.notes

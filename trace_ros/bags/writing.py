@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from trace_ros.bags.layout import write_alike
 from trace_ros.bags.reading import ROBOT_KEY, TORQUE_SOURCE_KEY
 from trace_ros.bags.storage import Storage, create_bag, typestore
 from trace_ros.bags.topics import IMU_TYPE, JOINT_STATE_TYPE, ODOMETRY_TYPE, Topics
 from trace_ros.errors import TraceError
-from trace_ros.logs import SensorLog, Trajectory
+from trace_ros.logs import FloatArray, IntArray, SensorLog, Trajectory
 from trace_ros.robot import RobotDescription
 
 IMU_FRAME = "imu_link"
 ODOMETRY_FRAME = "odom"
+
+_BLOCK = 4096
+"""Messages that are serialised at a time."""
 
 _Serialised = Iterator[tuple[int, int, bytes]]
 """Time (ns), rank of the topic among equal times, CDR bytes."""
@@ -75,33 +80,46 @@ def write_bag(
 def _imu_messages(log: SensorLog, robot: RobotDescription, rank: int) -> _Serialised:
     types = typestore().types
     vector, quaternion = types["geometry_msgs/msg/Vector3"], types["geometry_msgs/msg/Quaternion"]
-    imu = types[IMU_TYPE]
     angular, linear = log.angular_velocity, log.linear_acceleration
     if any(robot.imu.rpy):
         to_imu = robot.rotation_body_imu.inv()
         angular, linear = to_imu.apply(angular), to_imu.apply(linear)
-    unknown = np.zeros(9)
-    not_reported = np.array([-1.0, *np.zeros(8)])  # REP-145
-    upright = quaternion(0.0, 0.0, 0.0, 1.0)
-    for stamp, w, a in zip(log.stamp_ns.tolist(), angular.tolist(), linear.tolist(), strict=True):
-        message = imu(_header(stamp, IMU_FRAME), upright, not_reported, vector(*w), unknown, vector(*a), unknown)
-        yield stamp, rank, bytes(typestore().serialize_cdr(message, IMU_TYPE))
+    unknown, zero = np.zeros(9), vector(0.0, 0.0, 0.0)
+    template = types[IMU_TYPE](
+        _header(0, IMU_FRAME), quaternion(0.0, 0.0, 0.0, 1.0), unknown, zero, unknown, zero, unknown
+    )
+    for part in _blocks(len(log)):
+        rows = len(log.stamp_ns[part])
+        not_reported = (0.0, 0.0, 0.0, 1.0, -1.0, *unknown[1:])  # orientation, and its covariance: REP-145
+        parts = [
+            np.tile(not_reported, (rows, 1)),
+            angular[part],
+            np.zeros((rows, 9)),
+            linear[part],
+            np.zeros((rows, 9)),
+        ]
+        yield from _alike(template, IMU_TYPE, log.stamp_ns[part], {"all": np.concatenate(parts, axis=1)}, rank)
 
 
 def _joint_messages(log: SensorLog, robot: RobotDescription, rank: int) -> _Serialised:
-    joint_state = typestore().types[JOINT_STATE_TYPE]
-    names, empty = list(robot.reported_joint_names), np.empty(0)
+    if not len(log):
+        return
+    names = list(robot.reported_joint_names)
     sign, offset = robot.joint_signs, robot.joint_offsets
-    for sample in log:
-        stamp = sample.stamp_ns
-        message = joint_state(
-            _header(stamp, ""),
-            names,
-            sign * (sample.joint_position - offset),
-            empty if sample.joint_velocity is None else sign * sample.joint_velocity,
-            empty if sample.joint_torque is None else sign * sample.joint_torque,
-        )
-        yield stamp, rank, bytes(typestore().serialize_cdr(message, JOINT_STATE_TYPE))
+    tables = {"position": sign * (log.joint_position - offset)}
+    # Whether a sample has a velocity, and a torque; without, the array of the message is empty.
+    has = np.zeros((len(log), 2), dtype=bool)
+    for column, (name, values) in enumerate((("velocity", log.joint_velocity), ("effort", log.joint_torque))):
+        if values is not None:
+            tables[name], has[:, column] = sign * values, ~np.isnan(values[:, 0])
+    changes = np.flatnonzero((has[1:] != has[:-1]).any(axis=1)) + 1
+    for start, stop in pairwise((0, *changes.tolist(), len(log))):
+        arrays = [np.zeros(len(names)) if there else np.empty(0) for there in (True, *has[start])]
+        template = typestore().types[JOINT_STATE_TYPE](_header(0, ""), names, *arrays)
+        for block in _blocks(stop - start):
+            part = slice(start + block.start, min(start + block.stop, stop))
+            values = {name: table[part] for name, table in tables.items()}
+            yield from _alike(template, JOINT_STATE_TYPE, log.stamp_ns[part], values, rank)
 
 
 def _odometry_messages(trajectory: Trajectory, robot: RobotDescription, rank: int) -> _Serialised:
@@ -109,7 +127,13 @@ def _odometry_messages(trajectory: Trajectory, robot: RobotDescription, rank: in
     vector, quaternion = types["geometry_msgs/msg/Vector3"], types["geometry_msgs/msg/Quaternion"]
     point, pose, twist = (types[f"geometry_msgs/msg/{name}"] for name in ("Point", "Pose", "Twist"))
     with_covariance = types["geometry_msgs/msg/PoseWithCovariance"], types["geometry_msgs/msg/TwistWithCovariance"]
-    odometry = types[ODOMETRY_TYPE]
+    zero = vector(0.0, 0.0, 0.0)
+    template = types[ODOMETRY_TYPE](
+        _header(0, ODOMETRY_FRAME),
+        robot.base_link,
+        with_covariance[0](pose(point(0.0, 0.0, 0.0), quaternion(0.0, 0.0, 0.0, 1.0)), np.zeros(36)),
+        with_covariance[1](twist(zero, zero), np.zeros(36)),
+    )
     count = len(trajectory)
     covariance = np.zeros((count, 36)) if trajectory.covariance is None else trajectory.covariance.reshape(count, 36)
     twist_covariance = np.zeros(36)
@@ -117,16 +141,26 @@ def _odometry_messages(trajectory: Trajectory, robot: RobotDescription, rank: in
     if angular is None:
         angular = np.zeros((count, 3))
         twist_covariance[[21, 28, 35]] = -1.0  # not reported, in the manner of REP-145
-    for index, stamp in enumerate(trajectory.stamp_ns.tolist()):
-        message = odometry(
-            _header(stamp, ODOMETRY_FRAME),
-            robot.base_link,
-            with_covariance[0](
-                pose(point(*trajectory.position[index]), quaternion(*trajectory.orientation[index])), covariance[index]
-            ),
-            with_covariance[1](twist(vector(*trajectory.velocity[index]), vector(*angular[index])), twist_covariance),
-        )
-        yield stamp, rank, bytes(typestore().serialize_cdr(message, ODOMETRY_TYPE))
+    for part in _blocks(count):
+        stamp_ns = trajectory.stamp_ns[part]
+        pose_parts = trajectory.position[part], trajectory.orientation[part], covariance[part]
+        twist_parts = trajectory.velocity[part], angular[part], np.tile(twist_covariance, (len(stamp_ns), 1))
+        values = {"all": np.concatenate((*pose_parts, *twist_parts), axis=1)}
+        yield from _alike(template, ODOMETRY_TYPE, stamp_ns, values, rank)
+
+
+def _blocks(count: int) -> Iterator[slice]:
+    """Parts of a topic that are serialised at a time."""
+    return (slice(start, start + _BLOCK) for start in range(0, count, _BLOCK))
+
+
+def _alike(
+    template: Any, message_type: str, stamp_ns: IntArray, values: Mapping[str, FloatArray], rank: int
+) -> _Serialised:
+    """Messages that differ from a template in stamps and numbers only."""
+    raw = bytes(typestore().serialize_cdr(template, message_type, little_endian=True))
+    for stamp, data in zip(stamp_ns.tolist(), write_alike(raw, message_type, stamp_ns, values), strict=True):
+        yield stamp, rank, data
 
 
 def _header(stamp_ns: int, frame: str) -> Any:
