@@ -15,7 +15,7 @@ from nav_msgs.msg import Odometry
 from std_msgs.msg import Float32MultiArray
 from std_srvs.srv import Trigger
 
-from trace_ros.baselines.registry import load_estimator
+from trace_ros.baselines.registry import ESTIMATORS, load_estimator
 from trace_ros.estimator.estimator import TraceEstimator
 from trace_ros.estimator.run import run_estimator
 from trace_ros.logs import SensorLog
@@ -40,7 +40,7 @@ def test_a_filter_is_chosen_runs_as_offline_and_tells_what_it_has(
     assert client.set_parameter("engine", "torchscript").successful
     unknown = client.set_parameter("estimator", "ekf")
     assert not unknown.successful
-    assert "estimator is 'ekf', expected one of trace, iekf, iekf_sr, leg_odometry" in unknown.reason
+    assert f"estimator is 'ekf', expected one of {', '.join(ESTIMATORS)}" in unknown.reason
     assert client.set_parameter("model", str(model)).successful
     assert not client.change_state(Transition.TRANSITION_CONFIGURE)
     node.wait_for("the estimator iekf_sr takes its numbers from a YAML file")

@@ -127,7 +127,7 @@ def test_a_reset_run_equals_a_fresh_one_and_a_set_pose_is_where_it_goes_on(
     for message in (right, wrong, nonsense):
         poses.publish(message)
     wire.node.wait_for("ignored: set_pose: the pose is in frame 'map', expected 'odom'")
-    wire.node.wait_for("ignored: set_pose: not a pose")
+    wire.node.wait_for("ignored: set_pose: position (nan, 0.0, 0.0) is none")
     wire.node.wait_for("pose set to [10.0, -4.0, 0.0]")
     before = len(wire.odometry)
     wire.send(short.select(slice(0, 10)), 2 * SHIFT_NS)  # a gap: the window fills anew
