@@ -72,8 +72,8 @@ def check_log(
         report.find("fault", "short", "log", f"has {len(log)} samples only", "record half a minute or more of walking")
         return report
     tell("motion and gravity")
-    check_motion(log, report, limits)
     check_rest(log, robot, report, limits)
+    check_motion(log, report, limits)
     tell("joints and legs")
     check_joint_velocity(log, robot, report, limits)
     check_legs(log, robot, report, limits)

@@ -74,9 +74,9 @@ class LogReport:
         """Add a finding."""
         self.findings.append(LogFinding(level, name, subject, text, remedy))
 
-    def has(self, *names: str) -> bool:
-        """Whether any of these was found."""
-        return any(finding.name in names for finding in self.findings)
+    def is_fault(self, *names: str) -> bool:
+        """Whether any of these was found to be a fault: what follows from it is then not told a second time."""
+        return any(finding.level == "fault" and finding.name in names for finding in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -107,6 +107,7 @@ class LogCheckSettings(CheckSettings):
         leg_evidence: standard errors by which another order, sign or mounting must fit the legs better to be a fault.
         velocity_slope: how far from 1 the ratio of joint velocities and derivatives of positions may be.
         fastest_turn: rad/s; a gyro that often reads more is in degrees.
+        fastest_joint: rad/s; no leg moves faster, a larger velocity is a wrong reading.
         weight: parts of the robot's weight that the torques must carry on average: smallest and largest.
         walking: s; a log with less walking shows too little.
         turning: rad; a log with less turning, all turns added up, shows too little.
@@ -125,6 +126,7 @@ class LogCheckSettings(CheckSettings):
     leg_evidence: Positive = 2.5
     velocity_slope: Part = 0.3
     fastest_turn: Positive = 20.0
+    fastest_joint: Positive = 60.0
     weight: tuple[Positive, Positive] = (0.5, 1.6)
     walking: Positive = 5.0
     turning: Positive = 0.5

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from trace_ros.checks.log_findings import LogCheckSettings, LogReport
@@ -46,6 +48,20 @@ def check_joint_velocity(log: SensorLog, robot: RobotDescription, report: LogRep
             "let the driver fill velocity",
         )
         return
+    fast = np.any(np.abs(velocity) > limits.fastest_joint, axis=1)
+    if fast.any() and fast.mean() < 0.5:
+        where = np.flatnonzero(fast)
+        report.find(
+            "remark",
+            "velocity_spikes",
+            "joint velocity",
+            f"is beyond {limits.fastest_joint:.0f} rad/s in {where.size} samples, up to "
+            f"{np.nanmax(np.abs(velocity)):.0f}, the first "
+            f"{(log.stamp_ns[where[0]] - log.stamp_ns[0]) * 1e-9:.3f} s after the start: a driver that starts up, or "
+            "that differentiates over a pause",
+            "cut the log there",
+        )
+        log = replace(log, joint_velocity=np.where(fast[:, None], np.nan, velocity))
     derivative, smooth = _both(log)
     use = moving[: len(derivative)] & np.isfinite(smooth).all(axis=1) & np.isfinite(derivative).all(axis=1)
     if use.sum() < 50 or not derivative[use].any(axis=0).all():
@@ -100,9 +116,12 @@ def _both(log: SensorLog) -> tuple[FloatArray, FloatArray]:
     seconds = (log.stamp_ns[start + count] - log.stamp_ns[start]) * 1e-9
     derivative = (log.joint_position[start + count] - log.joint_position[start]) / seconds[:, None]
     # The trapezium between the two positions, so that both are of the same time.
-    running = np.vstack((np.zeros(JOINTS), np.cumsum((log.joint_velocity[1:] + log.joint_velocity[:-1]) / 2, axis=0)))
+    absent = np.isnan(log.joint_velocity).any(axis=1)
+    velocity = np.where(absent[:, None], 0.0, log.joint_velocity)
+    running = np.vstack((np.zeros(JOINTS), np.cumsum((velocity[1:] + velocity[:-1]) / 2, axis=0)))
     smooth = (running[start + count] - running[start]) / count
-    whole = seconds < 2 * count / log.rate_hz
+    gone = np.concatenate(([0], np.cumsum(absent)))
+    whole = (seconds < 2 * count / log.rate_hz) & (gone[start + count + 1] == gone[start])
     derivative[~whole] = np.nan
     return derivative, smooth
 
@@ -156,7 +175,7 @@ def check_torque(log: SensorLog, robot: RobotDescription, report: LogReport, lim
             "limits: another unit (current, raw counts), or limits in the robot file that are too low",
             "the driver must give N m at the joint, behind the gear",
         )
-    if report.has("legs_swapped", "joint_sign", "joints", "gravity"):
+    if report.is_fault("legs_swapped", "joint_sign", "joints", "gravity"):
         return
     low, high = limits.weight
     if -high < carried < -low:

@@ -29,6 +29,7 @@ _FEWEST_WINDOWS = 12
 _WIDTH = 0.1
 """m/s; feet agree that are as near."""
 _ROUNDS = 10
+_ALONG_Z = 0.8
 
 
 @dataclass(frozen=True)
@@ -173,6 +174,12 @@ def _weights(difference: FloatArray, width: float) -> FloatArray:
 
 def check_legs(log: SensorLog, robot: RobotDescription, report: LogReport, limits: LogCheckSettings) -> None:
     """Find swapped legs, reversed joints, and a gyro in other axes than the legs."""
+    wrong = [name for name in ("gyro_units", "velocity_wrong", "velocity_zero") if report.is_fault(name)]
+    if report.is_fault("gravity") and _lies(log):
+        wrong.append("gravity")
+    if wrong:
+        report.fact("legs", f"order and signs are not judged before {', '.join(wrong)} is mended")
+        return
     strides = Strides.of(log)
     if len(strides) < _FEWEST_WINDOWS:
         report.fact("legs", "too little walking to tell order and signs of the joints")
@@ -201,3 +208,13 @@ def check_legs(log: SensorLog, robot: RobotDescription, report: LogReport, limit
         f"of {share.mean():.2f} ({evidence:.1f} standard errors)",
         cause.remedy,
     )
+    # Where the feet seem to be follows from it.
+    report.findings = [
+        finding for finding in report.findings if finding.level == "fault" or finding.name not in ("gravity", "feet")
+    ]
+
+
+def _lies(log: SensorLog) -> bool:
+    """Whether gravity is far from the body's z axis, either way: the gyro is then in other axes too."""
+    force = log.linear_acceleration.mean(axis=0)
+    return bool(abs(force[2]) < _ALONG_Z * np.linalg.norm(force))

@@ -67,7 +67,7 @@ def check_motion(log: SensorLog, report: LogReport, limits: LogCheckSettings) ->
             f"the legs move for {walking:.1f} s only: order and signs of the legs can hardly be told from that",
             "record half a minute or more of walking, with turns and sideways steps",
         )
-    elif turning < limits.turning:
+    elif turning < limits.turning and not report.is_fault("gravity"):
         report.find(
             "remark",
             "little_turning",
