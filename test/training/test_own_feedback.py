@@ -14,6 +14,7 @@ from trace_ros.training.lanes import Lanes
 from trace_ros.training.losses import tilt_correction
 from trace_ros.training.own_feedback import OwnFeedback
 from trace_ros.training.replay import Replay, simulate_chunk
+from trace_ros.training.trace_learner import TraceLearner
 
 ROBOT = RobotDescription.load("go2")
 SEGMENT = 25
@@ -103,7 +104,7 @@ def test_lanes_ask_for_the_correction_of_what_was_really_fed_back(network, tmp_p
     replay = Replay(tmp_path, config.replay)
     replay.path(0).parent.mkdir(parents=True, exist_ok=True)
     np.save(replay.path(0), simulate_chunk(SyntheticSource(200), ROBOT, 5, 0, 4, config.rows))
-    lanes = Lanes(config, replay, 0)
+    lanes = Lanes(TraceLearner(config), replay, 0)
     for _ in range(2):
         segment = lanes.next(0, network).segment
         lanes.advance(network.sequence(*lanes_input(segment, lanes)).hidden)

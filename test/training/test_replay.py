@@ -15,6 +15,7 @@ from trace_ros.training.config import ReplayConfig, TrainingConfig
 from trace_ros.training.dataset import PREFIX, ROW_SIZE, FeedbackNoise
 from trace_ros.training.lanes import Lanes
 from trace_ros.training.replay import Replay, SimulationWorker, chunk_seed, simulate_chunk
+from trace_ros.training.trace_learner import TraceLearner
 
 CONFIG = ReplayConfig(capacity=8, minimum=4, chunk=4, visits_per_sample=2.0)
 
@@ -140,7 +141,7 @@ def filled(tmp_path, robot, samples: int = 140) -> Replay:
 def test_lanes_walk_through_rollouts_and_carry_the_state(tmp_path, robot):
     config = lane_config()
     assert config.rows == 80 + PREFIX
-    lanes = Lanes(config, filled(tmp_path, robot), seed=0)
+    lanes = Lanes(TraceLearner(config), filled(tmp_path, robot), seed=0)
     previous = None
     for count in range(12):
         batch = lanes.next(1)
@@ -160,7 +161,7 @@ def test_lanes_walk_through_rollouts_and_carry_the_state(tmp_path, robot):
 
 def test_the_offset_of_the_feedback_is_one_a_rollout(tmp_path, robot):
     replay = filled(tmp_path, robot)
-    lanes = Lanes(lane_config(batch=1), replay, seed=0)
+    lanes = Lanes(TraceLearner(lane_config(batch=1)), replay, seed=0)
     seen = []
     for _ in range(4):
         batch = lanes.next(1)
@@ -175,7 +176,9 @@ def test_the_offset_of_the_feedback_is_one_a_rollout(tmp_path, robot):
 
 
 def test_a_rollout_cut_short_by_a_fall_wastes_no_segments(tmp_path, robot):
-    lanes = Lanes(lane_config(batch=2), filled(tmp_path, robot, samples=29 + 31), seed=0)  # 30 outputs: two segments
+    lanes = Lanes(
+        TraceLearner(lane_config(batch=2)), filled(tmp_path, robot, samples=29 + 31), seed=0
+    )  # 30 outputs: two segments
     for _ in range(8):
         batch = lanes.next(1)
         assert (batch.segment.targets.valid.sum(1) >= 10).all()
@@ -185,10 +188,10 @@ def test_a_rollout_cut_short_by_a_fall_wastes_no_segments(tmp_path, robot):
 def test_restored_lanes_go_on_exactly(tmp_path, robot):
     replay = filled(tmp_path, robot)
     config = lane_config(feedback=FeedbackNoise())
-    lanes = Lanes(config, replay, seed=5)
+    lanes = Lanes(TraceLearner(config), replay, seed=5)
     for _ in range(5):
         lanes.advance(lanes.next(1).hidden + 1)
-    other = Lanes(config, replay, seed=99)
+    other = Lanes(TraceLearner(config), replay, seed=99)
     other.restore(lanes.state())
     for _ in range(6):
         one, two = lanes.next(1), other.next(1)
@@ -201,9 +204,9 @@ def test_restored_lanes_go_on_exactly(tmp_path, robot):
 
 def test_a_lane_whose_rollout_is_gone_takes_another(tmp_path, robot):
     replay = filled(tmp_path, robot)
-    lanes = Lanes(lane_config(), replay, seed=0)
+    lanes = Lanes(TraceLearner(lane_config()), replay, seed=0)
     lanes.advance(lanes.next(1).hidden)
     replay.path(0).unlink()
-    other = Lanes(lane_config(), Replay(tmp_path, ReplayConfig(capacity=4, minimum=4, chunk=4)), seed=0)
+    other = Lanes(TraceLearner(lane_config()), Replay(tmp_path, ReplayConfig(capacity=4, minimum=4, chunk=4)), seed=0)
     other.restore(lanes.state())
     assert torch.isfinite(other.next(1).segment.observations).all()

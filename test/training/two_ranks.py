@@ -21,7 +21,7 @@ from trace_ros.estimator.network import TraceNetwork
 from trace_ros.training.config import OptimiserConfig
 from trace_ros.training.dataset import MOTION, PREFIX, ROW_SIZE, make_segment
 from trace_ros.training.distributed import ALONE, Ranks, joined
-from trace_ros.training.lanes import LaneBatch
+from trace_ros.training.learner import LaneBatch
 from trace_ros.training.pretrain import Pretraining, RunDescription
 
 SOURCE = SyntheticSource(samples=90)

@@ -7,7 +7,11 @@ from pathlib import Path
 from trace_ros.baselines.config import BaselineConfig, default_config
 from trace_ros.baselines.front_end import ModelBasedEstimator
 from trace_ros.baselines.iekf import Iekf, IekfSlipRejection
+from trace_ros.baselines.learned import method_of
 from trace_ros.baselines.leg_odometry import LegOdometry
+from trace_ros.baselines.legolas import LegolasEstimator
+from trace_ros.baselines.mlp import MlpEstimator
+from trace_ros.baselines.nmn import NmnIekf
 from trace_ros.errors import TraceError
 from trace_ros.estimator.engines import DEFAULT_ENGINE
 from trace_ros.estimator.estimator import TraceEstimator
@@ -20,7 +24,9 @@ TRACE = TraceEstimator.name
 _MODEL_BASED: dict[str, type[ModelBasedEstimator]] = {
     kind.name: kind for kind in (Iekf, IekfSlipRejection, LegOdometry)
 }
-ESTIMATORS = (TRACE, *_MODEL_BASED)
+_LEARNED = {LegolasEstimator.name: "legolas.pt", NmnIekf.name: "nmn.pt", MlpEstimator.name: "mlp.pt"}
+"""Files of their models, beside TRACE's."""
+ESTIMATORS = (TRACE, *_MODEL_BASED, *_LEARNED)
 """Names that `load_estimator` knows."""
 
 
@@ -35,13 +41,15 @@ def check_estimator(name: str) -> None:
 
 
 def default_model(name: str, robot: RobotDescription) -> Path:
-    """What an estimator is made from unless told otherwise: TRACE's weights for the robot, or a filter's numbers."""
-    return models_directory() / robot.name / "trace.pt" if name == TRACE else default_config()
+    """What an estimator is made from unless told otherwise: weights for the robot, or a filter's numbers."""
+    if name in _MODEL_BASED:
+        return default_config()
+    return models_directory() / robot.name / _LEARNED.get(name, "trace.pt")
 
 
 def label(name: str, model: Path) -> str:
-    """How results call an estimator: TRACE by its model, another one by its name, with its file if that is its own."""
-    if name == TRACE:
+    """How results call an estimator: a network by its model, a filter by its name, with its file if that is its own."""
+    if name not in _MODEL_BASED:
         return str(model)
     return name if model == default_config() else f"{name}:{model}"
 
@@ -58,8 +66,9 @@ def load_estimator(
     Args:
         name: one of `ESTIMATORS`.
         robot: whose motion is estimated.
-        model: by default the package's own. For ``trace`` an exported model, for the others a YAML file like
-            ``config/baselines/iekf.yaml``.
+        model: by default the package's own. For the learned ones an exported model; with ``trace``, which is what is
+            meant where nobody names an estimator, one of any method, whose estimator it then is. For the others a YAML
+            file like ``config/baselines/iekf.yaml``.
         gaps: what ``trace`` does about pauses in the samples; the others start anew after one of 0.1 s.
         engine: what computes the network of ``trace`` (see `trace_ros.estimator.engines`).
 
@@ -68,13 +77,22 @@ def load_estimator(
             not installed or that the estimator does not have.
     """
     check_estimator(name)
+    path = model or default_model(name, robot)
+    if name == TRACE:
+        name = method_of(path)
+        check_estimator(name)
     if name != TRACE and engine != DEFAULT_ENGINE:
         raise TraceError(f"engine {engine}: the estimator {name} does not run in it; only {TRACE} does")
-    path = model or default_model(name, robot)
     is_yaml = path.suffix in (".yaml", ".yml")
-    if name == TRACE:
+    if name not in _MODEL_BASED:
         if is_yaml:
             raise TraceError(f"{path}: the estimator {name} takes an exported model (.pt), not a YAML file")
+        if name == LegolasEstimator.name:
+            return LegolasEstimator.load(path, robot)
+        if name == NmnIekf.name:
+            return NmnIekf.load(path, robot)
+        if name == MlpEstimator.name:
+            return MlpEstimator.load(path, robot, gaps)
         return TraceEstimator.load(path, robot, gaps, engine)
     if not is_yaml:
         raise TraceError(f"{path}: the estimator {name} takes its numbers from a YAML file (docs/baselines.md)")

@@ -28,8 +28,8 @@ def export(
     check_output(output)
     check_output(json_file)
     # Imported here, so that --help and the other commands need not wait for torch.
-    from trace_ros.estimator.checkpoint import export_model, load_model
-    from trace_ros.training.export import card_from_state, network_from_state
+    from trace_ros.baselines.registry import load_estimator
+    from trace_ros.training.export import card_from_state, learner_from_state, network_from_state
     from trace_ros.training.state import load_state
 
     description = RobotDescription.load(robot)
@@ -42,8 +42,8 @@ def export(
     card = card_from_state(state)
     measured = {path.stem: _read_figures(path) for path in figures or ()}
     card = card.model_copy(update={"figures": card.figures | measured})
-    card_path = export_model(network_from_state(state), card, output)
-    load_model(output).check_robot(description)  # what cannot be loaded must not be shipped
+    card_path = learner_from_state(state).export(network_from_state(state), card, output)
+    load_estimator(card.name, description, output)  # what cannot be loaded must not be shipped
     table = Table(title=f"{card.name} for {card.robot}")
     table.add_column("figure")
     table.add_column("value", justify="right")

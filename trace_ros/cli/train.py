@@ -11,7 +11,7 @@ from trace_ros.cli.common import check_output
 from trace_ros.errors import TraceError
 from trace_ros.robot import RobotDescription
 
-_DEFAULT_CONFIG = "trace"
+_DEFAULT_METHOD = "trace"
 
 
 def train(
@@ -20,7 +20,11 @@ def train(
     ] = None,
     robot: Annotated[str, typer.Option(help="Name of a robot, or the path of its YAML file.")] = "go2",
     config: Annotated[
-        str | None, typer.Option(help=f"Training config: a name in config/training, or a path [{_DEFAULT_CONFIG}].")
+        str | None, typer.Option(help="Training config: a name in config/training, or a path [that of the method].")
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(help=f"What is trained: trace, legolas, nmn or mlp (docs/baselines.md) [{_DEFAULT_METHOD}]."),
     ] = None,
     changes: Annotated[
         list[str] | None,
@@ -46,7 +50,7 @@ def train(
     ] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write the result here.")] = None,
 ) -> None:
-    """Train the estimator on simulated walks of a robot. Ctrl-C saves; --resume goes on.
+    """Train the estimator, or a baseline, on simulated walks of a robot. Ctrl-C saves; --resume goes on.
 
     Over several processes or machines: torchrun --nproc-per-node N -m trace_ros.cli train ...
     """
@@ -57,20 +61,22 @@ def train(
     from trace_ros.cli import training
 
     if benchmark:
-        training.benchmark(description, config or _DEFAULT_CONFIG, threads, json_file)
+        training.benchmark(description, training.load_config(method, config, changes or []), threads, json_file)
         return
     if output is None:
         raise TraceError("trace train: --output FOLDER is missing (where the run is kept)")
     if device not in ("cpu", "cuda"):
         raise TraceError(f"trace train: --device {device}: expected cpu or cuda")
     with training.joined("cuda" if device == "cuda" else "cpu") as ranks:
-        if resume and (init is not None or rollouts is not None or changes):
-            raise TraceError("trace train --resume keeps the run's own: leave --init, --rollouts and --set out")
+        if resume and (init is not None or rollouts is not None or changes or method):
+            raise TraceError(
+                "trace train --resume keeps the run's own: leave --method, --init, --rollouts and --set out"
+            )
         if resume:
             run = training.resumed(output, description, config, hours, steps, seed, ranks)
         else:
-            name, seed = config or _DEFAULT_CONFIG, seed or 0
-            run = training.started(output, description, name, changes or [], hours, steps, seed, ranks, init, rollouts)
+            plan = training.load_config(method, config, changes or [])
+            run = training.started(output, description, plan, hours, steps, seed or 0, ranks, init, rollouts)
         finished = training.train_to_the_end(run, output, threads, json_file)
     if not finished:
         raise typer.Exit(130)

@@ -15,29 +15,33 @@ import torch
 from pydantic import ValidationError
 from rich.table import Table
 
+from trace_ros.baselines.cards import LegolasCard, NmnCard
+from trace_ros.baselines.learned import load_learned
+from trace_ros.baselines.mlp_network import MlpCard
 from trace_ros.cli.common import console, say, working, write_json
 from trace_ros.errors import TraceError
-from trace_ros.estimator.checkpoint import load_model
+from trace_ros.estimator.checkpoint import Card, load_model, read_archive
 from trace_ros.robot import RobotDescription, describe_validation_error
 from trace_ros.sim.rollout import SimulationConfig
 from trace_ros.training.benchmark import Benchmark, Rate, run_benchmark
-from trace_ros.training.config import TrainingConfig
+from trace_ros.training.config import CommonTraining
 from trace_ros.training.distributed import Ranks, joined
 from trace_ros.training.export import given_robot
 from trace_ros.training.kept_rollouts import read_manifest
+from trace_ros.training.learner import StartModel
+from trace_ros.training.methods import METHODS, load_training, parse_training
 from trace_ros.training.monitor import ConsoleMonitor, SilentMonitor
 from trace_ros.training.pretrain import Budget, Pretraining, RunDescription
 from trace_ros.training.simulation import SimulationSource
 from trace_ros.training.state import load_state
 
-__all__ = ["benchmark", "joined", "resumed", "started", "train_to_the_end"]
+__all__ = ["benchmark", "joined", "load_config", "resumed", "started", "train_to_the_end"]
 
 
 def started(
     output: Path,
     robot: RobotDescription,
-    config: str,
-    changes: Sequence[str],
+    training: CommonTraining,
     hours: float | None,
     steps: int | None,
     seed: int,
@@ -51,14 +55,34 @@ def started(
         initial: an earlier model to start from.
         rollouts: kept rollouts to train on, instead of simulating.
     """
-    training = TrainingConfig.load(config, changes)
     simulation = SimulationConfig.load(training.simulation)
     described = simulation.model_dump(mode="json") if rollouts is None else read_manifest(rollouts).simulation
     budget = _budget(hours if (hours, steps) != (None, None) else 1.0, steps)
     command = shlex.join(["trace", *sys.argv[1:]])
     plan = RunDescription(robot, training, described, seed, budget, command, rollouts)
-    model = None if initial is None else load_model(initial)
+    model = None if initial is None else _start_model(initial)
     return Pretraining.start(plan, SimulationSource(simulation), output, ranks, model)
+
+
+def load_config(method: str | None, config: str | None, changes: Sequence[str]) -> CommonTraining:
+    """The training config that the command line asks for: of the method, unless it names another file.
+
+    Raises:
+        TraceError: no such method or file, a bad key, or the config is another method's.
+    """
+    if method is not None and method not in METHODS:
+        raise TraceError(f"trace train: --method {method}: expected one of {', '.join(METHODS)}")
+    training = load_training(config or METHODS[method or "trace"], changes)
+    if method is not None and METHODS[method] != training.method.removesuffix("_iekf"):
+        raise TraceError(f"trace train: --config {config} is of the method {training.method}, not {method}")
+    return training
+
+
+def _start_model(path: Path) -> StartModel:
+    """A model of any method to start from."""
+    archive = read_archive(path)
+    kinds: dict[str, type[Card]] = {"legolas": LegolasCard, "nmn_iekf": NmnCard, "mlp": MlpCard}
+    return load_learned(path, kinds[archive.method]) if archive.method in kinds else load_model(path)
 
 
 def train_to_the_end(run: Pretraining, output: Path, threads: int, json_file: Path | None) -> bool:
@@ -71,7 +95,7 @@ def train_to_the_end(run: Pretraining, output: Path, threads: int, json_file: Pa
     budget = run.description.budget
     length = f"{budget.hours:g} h" if budget.hours is not None else f"{budget.steps} steps"
     say(
-        f"training {run.description.robot.name} in {output} for {length}, {run.progress:.0%} done"
+        f"training {_subject(run)} in {output} for {length}, {run.progress:.0%} done"
         f"{'' if run.ranks.alone else f', {run.ranks.world} ranks'}; tensorboard --logdir {output}"
     )
     with stopped, ConsoleMonitor(output / "tensorboard", run.step) as monitor:
@@ -101,7 +125,7 @@ def resumed(
         raise TraceError("trace train --resume keeps the run's --config and --seed; leave them out")
     path = output / "checkpoint.pt"
     state = ranks.first(lambda: load_state(path))
-    training = TrainingConfig.parse(state["config"], str(path))
+    training = parse_training(state["config"], str(path))
     try:
         simulation = SimulationConfig.model_validate(state["simulation"])
     except ValidationError as error:
@@ -151,8 +175,14 @@ class _StopOnSignal:
         self._told = True
 
 
+def _subject(run: Pretraining) -> str:
+    """The robot; and the method, where it is not TRACE."""
+    method = run.config.method
+    return run.description.robot.name if method == "trace" else f"{method} for {run.description.robot.name}"
+
+
 def _summarise(run: Pretraining, finished: bool, json_file: Path | None) -> None:
-    table = Table(title=f"trace train: {run.description.robot.name}")
+    table = Table(title=f"trace train: {_subject(run)}")
     table.add_column("figure")
     table.add_column("value", justify="right")
     table.add_row("gradient steps", f"{run.step}")
@@ -166,7 +196,8 @@ def _summarise(run: Pretraining, finished: bool, json_file: Path | None) -> None
     if run.checkpoint_path.exists():
         console.print(f"checkpoint: {run.checkpoint_path}")
         name = run.description.robot.name
-        model, robot = Path("models") / name / "trace.pt", given_robot(run.description.command, name)
+        method = run.config.method.removesuffix("_iekf")
+        model, robot = Path("models") / name / f"{method}.pt", given_robot(run.description.command, name)
         command = shlex.join(["trace", "export", str(run.checkpoint_path), "--robot", robot, "--output", str(model)])
         console.print(f"export it:  {command}", highlight=False, soft_wrap=True)
     if json_file is not None:
@@ -174,10 +205,9 @@ def _summarise(run: Pretraining, finished: bool, json_file: Path | None) -> None
         write_json(json_file, {**figures, "validation": run.validations, "checkpoint": str(run.checkpoint_path)})
 
 
-def benchmark(robot: RobotDescription, config_name: str, threads: int, json_file: Path | None) -> None:
+def benchmark(robot: RobotDescription, config: CommonTraining, threads: int, json_file: Path | None) -> None:
     """How fast this machine trains and simulates."""
     torch.set_num_threads(threads)
-    config = TrainingConfig.load(config_name)
     say("measuring training and simulation, about two minutes; rates by CPU time count only what the process got")
     load = os.getloadavg()[0]
     with working("") as tell:

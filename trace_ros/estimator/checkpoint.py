@@ -34,8 +34,9 @@ FORMAT = 1
 MAX_BYTES = 256 * 1024**2
 """A model has about two megabytes; what is larger is another file and is not even opened."""
 
-# Beside the TorchScript archive's own files: the card, and the weights in the form that training wants them.
-_CARD = "trace_card.json"
+CARD_FILE = "trace_card.json"
+"""Beside the TorchScript archive's own files."""
+# And the weights in the form that training wants them.
 _WEIGHTS = "trace_weights.pt"
 
 
@@ -210,7 +211,7 @@ def _write(script: torch.jit.ScriptModule, card: Card, weights: bytes, path: Pat
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_suffix(".partial")
-        extra = {_CARD: card.model_dump_json().encode(), _WEIGHTS: weights}
+        extra = {CARD_FILE: card.model_dump_json().encode(), _WEIGHTS: weights}
         with _torchscript():
             torch.jit.save(script, str(temporary), _extra_files=extra)
         temporary.replace(path)
@@ -312,7 +313,7 @@ def read_archive(path: Path) -> Archive:
         TraceError: no such file, too large, not TorchScript, damaged, or not a model of this package.
     """
     _check_file(path)
-    extra: dict[str, Any] = {_CARD: "", _WEIGHTS: ""}
+    extra: dict[str, Any] = {CARD_FILE: "", _WEIGHTS: ""}
     try:
         with zipfile.ZipFile(path) as archive:
             names = {name.rsplit("/", 1)[-1] for name in archive.namelist()}
@@ -327,7 +328,7 @@ def read_archive(path: Path) -> Archive:
         raise TraceError(f"{path}: damaged ({damaged.rsplit('/', 1)[-1]}): copy or export it again")
     if "constants.pkl" not in names:
         raise TraceError(f"{path}: not a TorchScript model; a training checkpoint becomes one by trace export")
-    if not {_CARD, _WEIGHTS} <= names:
+    if not {CARD_FILE, _WEIGHTS} <= names:
         raise TraceError(f"{path}: TorchScript, but not exported by trace_ros (it holds no model card)")
     try:
         with _torchscript():
@@ -339,7 +340,7 @@ def read_archive(path: Path) -> Archive:
     except (RuntimeError, EOFError, ValueError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise TraceError(f"{path}: cannot be loaded ({reason})") from error
-    return Archive(module, extra[_CARD], path, weights)
+    return Archive(module, extra[CARD_FILE], path, weights)
 
 
 @contextmanager

@@ -17,13 +17,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from trace_ros.errors import TraceError
 from trace_ros.estimator import observation as obs
-from trace_ros.estimator.network import TraceNetwork
 from trace_ros.robot import RobotDescription
 from trace_ros.sim.rollout import SimulationConfig, simulate_rollouts
 from trace_ros.sim.terrain_generation import TERRAIN_KINDS, TerrainKind
-from trace_ros.training.config import TrainingConfig
-from trace_ros.training.dataset import PREFIX, ROW_SIZE, make_segment, pack
-from trace_ros.training.losses import total_loss
+from trace_ros.training.config import CommonTraining
+from trace_ros.training.dataset import ROW_SIZE, pack
+from trace_ros.training.learner import LaneBatch
+from trace_ros.training.methods import learner_for
 
 Count = Annotated[int, Field(ge=1)]
 _SEED = 0
@@ -96,25 +96,29 @@ class _Timer:
 class TrainingLoad:
     """Gradient steps (noise on the inputs, forward, losses, backward, clipping, Adam) on made-up numbers."""
 
-    def __init__(self, config: TrainingConfig) -> None:
+    def __init__(self, config: CommonTraining) -> None:
         torch.manual_seed(_SEED)
         self._config = config
-        self._network = TraceNetwork(config.network)
+        self._learner = learner_for(config)
+        self._network = self._learner.make_network()
         self._parameters = [parameter for parameter in self._network.parameters() if parameter.requires_grad]
         self._optimiser = torch.optim.Adam(self._parameters, fused=True)
         self._generator = torch.Generator().manual_seed(_SEED)
-        self._rows = torch.randn(config.batch, config.segment + PREFIX, ROW_SIZE, generator=self._generator)
+        self._rows = torch.randn(
+            config.batch, config.segment + self._learner.history, ROW_SIZE, generator=self._generator
+        )
         self._rows[..., obs.DT] = 0.002
         self._offsets = config.feedback.draw_offsets(config.batch, self._generator)
-        self._hidden = self._network.initial_hidden(config.batch)
+        self._hidden = torch.zeros(config.batch, self._learner.hidden)
 
     def step(self) -> None:
         """One gradient step."""
         config = self._config
-        segment = make_segment(self._rows, self._offsets, config.feedback, config.tilt_correction_rate, self._generator)
-        output = self._network.sequence(segment.observations, self._hidden, config.bfloat16)
+        segment = self._learner.segment(self._rows, self._offsets, self._generator)
+        # From the end of a budget, where everything is learned from.
+        terms, _ = self._learner.loss(lambda compute: compute(self._network), LaneBatch(segment, self._hidden), 1.0)
         self._optimiser.zero_grad(set_to_none=True)
-        total_loss(output.motion, output.attention, segment.targets, config.loss).total.backward()
+        terms.total.backward()
         torch.nn.utils.clip_grad_norm_(self._parameters, config.optimiser.gradient_clip or torch.inf, foreach=True)
         self._optimiser.step()
 
@@ -129,7 +133,7 @@ class TrainingLoad:
         return timer.rate(steps * self._config.batch * self._config.segment)
 
 
-def measure_training_rate(config: TrainingConfig, seconds: float = 10.0) -> Rate:
+def measure_training_rate(config: CommonTraining, seconds: float = 10.0) -> Rate:
     """Samples per second of gradient steps; ``torch.set_num_threads`` says with how many threads."""
     return TrainingLoad(config).measure(lambda passed: passed >= seconds)
 
@@ -166,7 +170,7 @@ def measure_simulation_rate(
 
 
 def run_benchmark(
-    config: TrainingConfig,
+    config: CommonTraining,
     robot: RobotDescription,
     plan: BenchmarkPlan | None = None,
     tell: Callable[[str], None] = lambda _: None,
@@ -195,7 +199,7 @@ def run_benchmark(
 
 
 def _side_by_side(
-    config: TrainingConfig,
+    config: CommonTraining,
     simulation: SimulationConfig,
     robot: RobotDescription,
     plan: BenchmarkPlan,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from trace_ros.baselines.mlp_network import MlpNetwork, StreamingMlp
 from trace_ros.estimator import observation as obs
-from trace_ros.estimator.folding import FoldedWeights, fold
+from trace_ros.estimator.folding import fold
 from trace_ros.estimator.network import DISPLACEMENT, ROTATION, VELOCITY, TraceNetwork
 from trace_ros.estimator.streaming import StreamingState, prime, step
 from trace_ros.geometry import so3_exp_torch
@@ -91,22 +92,62 @@ class LoopStep(NamedTuple):
     feedback: Tensor
 
 
+class Stepper(Protocol):
+    """A network sample by sample, with gradients; the state belongs to it alone."""
+
+    def prime(self, window: Tensor, hidden: Tensor | None = None) -> Any:
+        """The state after the 29 samples (B, 29, 47) before the first; ``hidden`` (B, hidden) of the GRU, zero by
+        default."""
+
+    def step(self, observation: Tensor, state: Any) -> tuple[Tensor, Tensor, Any]:
+        """Motion (B, 9), attention (B, 6) and the next state of observations (B, 47)."""
+
+
+class _TraceStepper:
+    def __init__(self, network: TraceNetwork) -> None:
+        self._weights = fold(network)
+
+    def prime(self, window: Tensor, hidden: Tensor | None = None) -> StreamingState:
+        state = prime(self._weights, window)
+        return state if hidden is None else state._replace(hidden=hidden)
+
+    def step(self, observation: Tensor, state: StreamingState) -> tuple[Tensor, Tensor, StreamingState]:
+        return step(self._weights, observation, state)
+
+
+class _MlpStepper:
+    def __init__(self, network: MlpNetwork) -> None:
+        self._network = StreamingMlp(network)
+
+    def prime(self, window: Tensor, hidden: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        channels, zero = self._network.prime(window)
+        return channels, zero if hidden is None else hidden
+
+    def step(self, observation: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Any]:
+        return self._network.step(observation, state)
+
+
+def stepper(network: TraceNetwork) -> Stepper:
+    """The network, to be fed back its own output."""
+    return _MlpStepper(network) if isinstance(network, MlpNetwork) else _TraceStepper(network)
+
+
 def run_loop(
-    weights: FoldedWeights, observations: Tensor, state: StreamingState, rotation: Tensor, feedback: Tensor
+    network: Stepper, observations: Tensor, state: Any, rotation: Tensor, feedback: Tensor
 ) -> Iterator[LoopStep]:
     """Feed a network's own output back to it, sample by sample.
 
     Args:
-        weights: of `fold`.
+        network: of `stepper`.
         observations: (B, T, 47); what stands in the fed-back channels does not matter.
-        state: of `prime`, before the first of them.
+        state: of its ``prime``, before the first of them.
         rotation: (B, 3, 3) attitude before the first.
         feedback: (B, 4) roll, pitch, vx, vy to begin with.
     """
     for row in observations.unbind(1):
         fed = feedback
         given = torch.cat((row[:, : FEEDBACK.start], fed, row[:, FEEDBACK.stop :]), dim=-1)
-        motion, attention, state = step(weights, given, state)
+        motion, attention, state = network.step(given, state)
         rotation = rotation @ so3_exp_torch(motion[:, ROTATION])
         feedback = torch.cat((roll_pitch(rotation), motion[:, VELOCITY][:, :2]), dim=-1)
         yield LoopStep(fed, motion, attention, rotation, feedback)
@@ -120,14 +161,14 @@ def closed_loop(network: TraceNetwork, rows: Tensor, initial: Tensor | None = No
         rows: (B, rows, 68) packed rollouts; the first 29 rows fill the window with the true feedback.
         initial: (B, 4) roll, pitch, vx, vy that the loop starts from; the truth by default.
     """
-    weights = fold(network)
+    running = stepper(network)
     observations = rows[..., : obs.OBSERVATION_SIZE]
-    state = prime(weights, observations[:, :PREFIX])
+    state = running.prime(observations[:, :PREFIX])
     feedback = observations[:, PREFIX, FEEDBACK] if initial is None else initial
     rotation = attitude(feedback[:, :2])
     position = torch.zeros_like(rotation[..., 0])
     motions, attentions, positions, rotations = [], [], [], []
-    for after in run_loop(weights, observations[:, PREFIX:], state, rotation, feedback):
+    for after in run_loop(running, observations[:, PREFIX:], state, rotation, feedback):
         position = position + (rotation @ after.motion[:, DISPLACEMENT, None]).squeeze(-1)
         rotation = after.rotation
         motions.append(after.motion)

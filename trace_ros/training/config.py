@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import torch
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from typing_extensions import Self
 
 from trace_ros.errors import TraceError
 from trace_ros.estimator.network import NetworkConfig
@@ -94,17 +95,13 @@ class ValidationConfig(BaseModel):
     interval: Positive = 300.0
 
 
-class TrainingConfig(BaseModel):
-    """A training run, but for robot, seed and budget.
+class CommonTraining(BaseModel):
+    """What a training run of any method is told, but for robot, seed and budget.
 
     Attributes:
-        network: sizes and parametrisation.
-        loss: weights.
-        feedback: noise on the fed-back inputs.
-        closed_loop: when the network's own output takes the place of the noisy truth.
-        tilt_correction_rate: 1/s; the rotation target also removes the fed-back roll and pitch offset at this rate, so
-            that a drifting tilt is pulled back to gravity (our extension; 0 switches it off).
+        method: whose network is trained, as `trace_ros.baselines.registry` names it.
         optimiser: Adam and its schedule.
+        feedback: noise on the fed-back inputs, of methods that have some.
         precision: of the matrix products outside the GRU and the last layer. ``auto``: bfloat16 where the CPU has
             instructions for it, which makes training about 1.4 times as fast, else float32.
         batch: rollouts side by side in a gradient step.
@@ -117,11 +114,8 @@ class TrainingConfig(BaseModel):
     """
 
     model_config = _STRICT
-    network: NetworkConfig = NetworkConfig()
-    loss: LossConfig = LossConfig()
+    method: str
     feedback: FeedbackNoise = FeedbackNoise()
-    closed_loop: ClosedLoopConfig = ClosedLoopConfig()
-    tilt_correction_rate: NonNegative = 0.5
     optimiser: OptimiserConfig = OptimiserConfig()
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     batch: Count = 64
@@ -146,7 +140,7 @@ class TrainingConfig(BaseModel):
         return -(-self.rollout_samples // self.segment) * self.segment + PREFIX
 
     @classmethod
-    def load(cls, config: str | Path, changes: Sequence[str] = ()) -> TrainingConfig:
+    def load(cls, config: str | Path, changes: Sequence[str] = ()) -> Self:
         """Load by name (``config/training/<name>.yaml``) or from the path of a YAML file.
 
         A file may stand on another one: ``base: trace.yaml``, and only what differs.
@@ -158,21 +152,15 @@ class TrainingConfig(BaseModel):
         Raises:
             TraceError: no such file, not YAML, or an unknown or bad key.
         """
-        path = Path(config)
-        if path.suffix not in (".yaml", ".yml"):
-            path = config_directory() / "training" / f"{config}.yaml"
-        if not path.is_file():
-            known = ", ".join(sorted(file.stem for file in path.parent.glob("*.yaml"))) or "none"
-            raise TraceError(f"{path}: no such file; {path.parent} has {known}")
-        data = read_yaml_on_base(path)
-        data = {} if data is None else data
-        for change in changes:
-            set_key(data, change)
-        loaded = cls.parse(data, " ".join((str(path), *changes)))
-        return loaded.model_copy(update={"simulation": (path.parent / loaded.simulation).resolve()})
+        data, path = read_config(config, changes)
+        return cls.parse(data, " ".join((str(path), *changes))).beside(path)
+
+    def beside(self, path: Path) -> Self:
+        """The same, read from a file: paths in it are relative to that."""
+        return self.model_copy(update={"simulation": (path.parent / self.simulation).resolve()})
 
     @classmethod
-    def parse(cls, data: Any, source: str) -> TrainingConfig:
+    def parse(cls, data: Any, source: str) -> Self:
         """Check keys and values; ``source`` is named in the error.
 
         Raises:
@@ -182,6 +170,43 @@ class TrainingConfig(BaseModel):
             return cls.model_validate(data)
         except ValidationError as error:
             raise TraceError(f"{source}: {describe_validation_error(error)}") from error
+
+
+class TrainingConfig(CommonTraining):
+    """A training run of TRACE.
+
+    Attributes:
+        network: sizes and parametrisation.
+        loss: weights.
+        closed_loop: when the network's own output takes the place of the noisy truth.
+        tilt_correction_rate: 1/s; the rotation target also removes the fed-back roll and pitch offset at this rate, so
+            that a drifting tilt is pulled back to gravity (our extension; 0 switches it off).
+    """
+
+    method: Literal["trace"] = "trace"
+    network: NetworkConfig = NetworkConfig()
+    loss: LossConfig = LossConfig()
+    closed_loop: ClosedLoopConfig = ClosedLoopConfig()
+    tilt_correction_rate: NonNegative = 0.5
+
+
+def read_config(config: str | Path, changes: Sequence[str] = ()) -> tuple[dict[str, Any], Path]:
+    """What a training config holds, and its file; see `CommonTraining.load`.
+
+    Raises:
+        TraceError: no such file, or not YAML.
+    """
+    path = Path(config)
+    if path.suffix not in (".yaml", ".yml"):
+        path = config_directory() / "training" / f"{config}.yaml"
+    if not path.is_file():
+        known = ", ".join(sorted(file.stem for file in path.parent.glob("*.yaml"))) or "none"
+        raise TraceError(f"{path}: no such file; {path.parent} has {known}")
+    data = read_yaml_on_base(path)
+    data = {} if data is None else data
+    for change in changes:
+        set_key(data, change)
+    return data, path
 
 
 def set_key(data: Any, change: str) -> None:

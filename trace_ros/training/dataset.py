@@ -158,7 +158,7 @@ class Segment(NamedTuple):
     """Inputs and targets of T consecutive outputs.
 
     Attributes:
-        observations: (B, T + 29, 47) with fed-back channels as the network shall see them.
+        observations: (B, T + rows before them, 47) with fed-back channels as the network shall see them.
         targets: of the last T rows.
     """
 
@@ -237,6 +237,27 @@ def measure_intervals(rollouts: Tensor) -> tuple[float, float]:
     return float(shortest) * (1 - _STAMP_TOLERANCE), float(longest) * (1 + _STAMP_TOLERANCE)
 
 
+def samples_of(rollouts: Tensor) -> Tensor:
+    """The samples of packed rollouts (n, rows, 68), without padding. ``-> (m, 68)``, float64.
+
+    Raises:
+        TraceError: there is none.
+    """
+    flat = rollouts.reshape(-1, ROW_SIZE)
+    flat = flat[flat[:, obs.DT].squeeze(-1) > 0].double()
+    if not len(flat):
+        raise TraceError("training data: no samples to measure the normalisation from")
+    return flat
+
+
+def channel_spread(channels: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean, and what to divide by, of each channel (n, c), float32; see `measure_normalisation`."""
+    mean, scale = _mean_and_deviation(channels)
+    floor = torch.where(mean.abs() > 1e-9, 0.1 * mean.abs(), torch.ones_like(mean))
+    constant = scale < 1e-2 * mean.abs() + 1e-9
+    return mean.float(), torch.where(constant, floor, scale).float()
+
+
 class Normalisation(NamedTuple):
     """For `TraceNetwork.set_normalisation`: (47,), (47,) and (9,)."""
 
@@ -261,16 +282,9 @@ def measure_normalisation(rollouts: Tensor, config: NetworkConfig, correction_sp
     Raises:
         TraceError: there is no sample.
     """
-    flat = rollouts.reshape(-1, ROW_SIZE)
-    flat = flat[flat[:, obs.DT].squeeze(-1) > 0].double()
-    if not len(flat):
-        raise TraceError("training data: no samples to measure the normalisation from")
+    flat = samples_of(rollouts)
     inputs = flat[:, : obs.OBSERVATION_SIZE]
-    seen = network_inputs(inputs, config.acceleration == "levelled")
-    mean, scale = _mean_and_deviation(seen)
-    floor = torch.where(mean.abs() > 1e-9, 0.1 * mean.abs(), torch.ones_like(mean))
-    constant = scale < 1e-2 * mean.abs() + 1e-9
-    scale = torch.where(constant, floor, scale)
+    mean, scale = channel_spread(network_inputs(inputs, config.acceleration == "levelled"))
     motion, dt = flat[:, MOTION], inputs[:, obs.DT]
     displacement, rotation, velocity = motion[:, DISPLACEMENT] / dt, motion[:, ROTATION] / dt, motion[:, VELOCITY]
     if config.increments == "residual":
@@ -278,4 +292,4 @@ def measure_normalisation(rollouts: Tensor, config: NetworkConfig, correction_sp
     spread = [part.square().mean(0).sqrt().clamp(min=1e-3) for part in (displacement, rotation, velocity)]
     spread[1][:2] = torch.hypot(spread[1][:2], torch.tensor(correction_spread, dtype=torch.float64))
     output = torch.cat(spread)
-    return Normalisation(mean.float(), scale.float(), output.float())
+    return Normalisation(mean, scale, output.float())

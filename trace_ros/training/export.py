@@ -11,21 +11,33 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from trace_ros.errors import TraceError
-from trace_ros.estimator.checkpoint import ModelCard
-from trace_ros.estimator.network import NetworkConfig, TraceNetwork
+from trace_ros.estimator.checkpoint import Card
+from trace_ros.training.learner import Learner
+from trace_ros.training.methods import learner_for, parse_training
 
 _AVERAGED_PREFIX = "module."
 
 
-def network_from_state(state: dict[str, Any]) -> TraceNetwork:
+def learner_from_state(state: dict[str, Any]) -> Learner[Any, Any]:
+    """The method of a checkpoint of `load_state`.
+
+    Raises:
+        TraceError: its config is of another version.
+    """
+    return learner_for(parse_training(state["config"], "training checkpoint"))
+
+
+def network_from_state(state: dict[str, Any]) -> nn.Module:
     """The network of a checkpoint of `load_state`: the moving average of the weights where the run keeps one.
 
     Raises:
         TraceError: the weights do not fit the checkpoint's own config.
     """
-    network = TraceNetwork(NetworkConfig.model_validate(state["config"]["network"]))
+    learner = learner_from_state(state)
+    network: nn.Module = learner.make_network()
     weights = state["network"]
     if state["averaged"] is not None:
         weights = {
@@ -38,10 +50,12 @@ def network_from_state(state: dict[str, Any]) -> TraceNetwork:
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
         raise TraceError(f"training checkpoint: its weights do not fit its config ({reason})") from error
+    if state["validation"]:
+        learner.finish(network, state["validation"][-1])
     return network
 
 
-def card_from_state(state: dict[str, Any]) -> ModelCard:
+def card_from_state(state: dict[str, Any]) -> Card:
     """The model card of a checkpoint of `load_state`."""
     counters = ("step", "samples", "elapsed_s")
     last = state["validation"][-1] if state["validation"] else {}
@@ -50,12 +64,11 @@ def card_from_state(state: dict[str, Any]) -> ModelCard:
         figures["held_out_rollouts"] = state["config"]["validation"]["rollouts"]
         figures["held_out"] = {name: value for name, value in last.items() if name not in counters}
         figures["held_out_at_step"] = last["step"]
-    return ModelCard(
+    fields = dict(
         robot=state["robot"],
         robot_fingerprint=state["robot_fingerprint"],
         rate_hz=round(state["rate_hz"], 3),
         interval_s=_rounded_interval(state),
-        network=NetworkConfig.model_validate(state["config"]["network"]),
         training=state["config"],
         simulation=state["simulation"],
         seeds={"training": state["seed"]},
@@ -72,6 +85,7 @@ def card_from_state(state: dict[str, Any]) -> ModelCard:
             "python": platform.python_version(),
         },
     )
+    return learner_from_state(state).card(fields)
 
 
 def _rounded_interval(state: dict[str, Any]) -> tuple[float, float] | None:
@@ -90,13 +104,16 @@ def _command(state: dict[str, Any]) -> str:
     """What repeats the run anywhere: its command, without the folders of the machine that it ran on."""
     given = shlex.split(state["command"])
     command = ["trace", "train", "--robot", Path(given_robot(state["command"], state["robot"])).name]
+    if "--method" in given[:-1]:
+        command += ["--method", given[given.index("--method") + 1]]
     if "--config" in given[:-1]:
         command += ["--config", Path(given[given.index("--config") + 1]).name]
     for option, value in itertools.pairwise(given):
         if option == "--set":
             command += [option, value]
-    if "--init" in given[:-1]:
-        command += ["--init", Path(given[given.index("--init") + 1]).name]
+    for option in ("--init", "--rollouts"):
+        if option in given[:-1]:
+            command += [option, Path(given[given.index(option) + 1]).name]
     for unit, amount in state["budget"].items():
         if amount is not None:
             command += [f"--{unit}", f"{amount:g}" if unit == "hours" else str(amount)]

@@ -11,12 +11,13 @@ from trace_ros.estimator import observation as obs
 from trace_ros.estimator.checkpoint import LoadedModel
 from trace_ros.estimator.network import NetworkConfig, TraceNetwork
 from trace_ros.training.dataset import Normalisation
+from trace_ros.training.learner import StartModel
 
 _START_ONLY = ("memory", "output_layer_scale")
 """Keys of a network's config that matter to weights drawn at random alone."""
 
 
-def describe_start(model: LoadedModel) -> dict[str, Any]:
+def describe_start(model: StartModel) -> dict[str, Any]:
     """What the card of a model that starts from this one says of it: where it came from and what it has seen."""
     card = model.card
     return {

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from trace_ros.errors import TraceError
 from trace_ros.evaluation.processes import spread
 from trace_ros.robot import RobotDescription, describe_validation_error
-from trace_ros.training.config import ReplayConfig, TrainingConfig
+from trace_ros.training.config import CommonTraining, ReplayConfig
 from trace_ros.training.replay import VALIDATION_CHUNK, Replay, RolloutSource, simulate_chunk
 from trace_ros.whole_files import whole_file
 
@@ -70,7 +70,7 @@ def keep_rollouts(
     robot: RobotDescription,
     source: RolloutSource,
     simulation: dict[str, Any],
-    config: TrainingConfig,
+    config: CommonTraining,
     seed: int,
     count: int,
     jobs: int = 1,
@@ -148,7 +148,7 @@ def read_manifest(folder: Path) -> KeptRollouts:
         raise TraceError(f"{path}: {describe_validation_error(error)}") from error
 
 
-def check_rollouts(folder: Path, robot: RobotDescription, config: TrainingConfig) -> KeptRollouts:
+def check_rollouts(folder: Path, robot: RobotDescription, config: CommonTraining) -> KeptRollouts:
     """The manifest of a folder that a training of this robot with this config can use.
 
     Raises:

@@ -6,36 +6,24 @@ rollout. Lanes start at different segments, so that every gradient step sees beg
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from trace_ros.estimator import observation as obs
-from trace_ros.estimator.network import TraceNetwork
-from trace_ros.training.config import TrainingConfig
-from trace_ros.training.dataset import FEEDBACK, PREFIX, ROW_SIZE, Segment, make_segment, make_targets
+from trace_ros.training.dataset import PREFIX, ROW_SIZE
+from trace_ros.training.learner import LaneBatch, Learner
 from trace_ros.training.own_feedback import OwnFeedback
 from trace_ros.training.replay import Replay
-
-
-class LaneBatch(NamedTuple):
-    """A segment of every lane.
-
-    Attributes:
-        segment: inputs and targets.
-        hidden: (B, hidden) the GRU's state before it; zero where a rollout begins.
-    """
-
-    segment: Segment
-    hidden: Tensor
 
 
 class Lanes:
     """The lanes and where each of them stands. All randomness comes from one generator, which `state` includes."""
 
-    def __init__(self, config: TrainingConfig, replay: Replay, seed: int) -> None:
-        self._config = config
+    def __init__(self, learner: Learner[Any, Any], replay: Replay, seed: int) -> None:
+        self._learner = learner
+        self._config = config = learner.config
         self._replay = replay
         self._generator = torch.Generator().manual_seed(seed)
         lanes, segments = config.batch, (config.rows - PREFIX) // config.segment
@@ -45,12 +33,12 @@ class Lanes:
         self._first_segment = [lane * segments // lanes for lane in range(lanes)]
         self._source: list[tuple[int, int] | None] = [None] * lanes
         self._offsets = torch.zeros(lanes, 4)
-        self._hidden = torch.zeros(lanes, config.network.hidden)
+        self._hidden = torch.zeros(lanes, learner.hidden)
         self._own = OwnFeedback(lanes)
         self.rollouts_drawn = 0
         """Rollouts that lanes have taken so far."""
 
-    def next(self, newest: int, network: TraceNetwork | None = None) -> LaneBatch:
+    def next(self, newest: int, network: nn.Module | None = None) -> LaneBatch:
         """The next segment of every lane; lanes at their end take a rollout from the chunks up to ``newest``.
 
         With a network, the fed-back inputs are its own, else the truth with noise.
@@ -58,22 +46,22 @@ class Lanes:
         for lane, source in enumerate(self._source):
             if source is None or self._begin(lane) + PREFIX >= int(self._length[lane]):
                 self._refill(lane, newest, 0 if source is not None else self._first_segment[lane])
-        config = self._config
-        size = config.segment + PREFIX
-        starts = [self._begin(lane) for lane in range(config.batch)]
-        rows = torch.stack([self._rows[lane, start : start + size] for lane, start in enumerate(starts)])
+        size = self._config.segment + PREFIX
+        # A network that looks further back sees the first row again where there is none.
+        reach = torch.arange(PREFIX - self._learner.history, size)
+        rows = torch.stack(
+            [
+                self._rows[lane, self._begin(lane) : self._begin(lane) + size]
+                if self._learner.history == PREFIX
+                else self._rows[lane, (self._begin(lane) + reach).clamp(min=0)]
+                for lane in range(self._config.batch)
+            ]
+        )
         if network is None:
-            segment = make_segment(rows, self._offsets, config.feedback, config.tilt_correction_rate, self._generator)
+            segment = self._learner.segment(rows, self._offsets, self._generator)
         else:
-            segment = self._own_segment(network, rows)
+            segment = self._learner.own_segment(network, rows, self._offsets, self._hidden, self._own)
         return LaneBatch(segment, self._hidden.clone())
-
-    def _own_segment(self, network: TraceNetwork, rows: Tensor) -> Segment:
-        config = self._config
-        offsets = config.closed_loop.offset_scale * self._offsets
-        observations = self._own.roll_out(network, rows, offsets, self._hidden)
-        off = (observations - rows[..., : obs.OBSERVATION_SIZE])[:, PREFIX:, FEEDBACK]
-        return Segment(observations, make_targets(rows, off[..., :2], config.tilt_correction_rate))
 
     def advance(self, hidden: Tensor) -> None:
         """Move on by one segment with the GRU's state (B, hidden) after it."""
@@ -96,7 +84,7 @@ class Lanes:
 
     def _load(self, lane: int, source: tuple[int, int]) -> None:
         self._source[lane] = source
-        self._rows[lane] = self._replay.rollout(*source)
+        self._rows[lane] = self._learner.prepare(self._replay.rollout(*source))
         self._length[lane] = int((self._rows[lane, :, obs.DT] > 0).sum())
 
     def state(self) -> dict[str, Any]:

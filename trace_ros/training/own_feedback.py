@@ -13,10 +13,8 @@ import torch
 from torch import Tensor
 
 from trace_ros.estimator import observation as obs
-from trace_ros.estimator.folding import fold
 from trace_ros.estimator.network import TraceNetwork
-from trace_ros.estimator.streaming import prime
-from trace_ros.training.closed_loop import attitude, run_loop
+from trace_ros.training.closed_loop import attitude, run_loop, stepper
 from trace_ros.training.dataset import FEEDBACK, PREFIX
 
 
@@ -51,9 +49,9 @@ class OwnFeedback:
         device = network.observation_mean.device
         inputs = observations.to(device)
         with torch.no_grad():
-            weights = fold(network)
-            state = prime(weights, inputs[:, :PREFIX])._replace(hidden=hidden.to(device))
-            loop = list(run_loop(weights, inputs[:, PREFIX:], state, self._attitude.to(device), self._next.to(device)))
+            running = stepper(network)
+            state = running.prime(inputs[:, :PREFIX], hidden.to(device))
+            loop = list(run_loop(running, inputs[:, PREFIX:], state, self._attitude.to(device), self._next.to(device)))
         observations[:, PREFIX:, FEEDBACK] = torch.stack([after.fed for after in loop], dim=1).to(observations.device)
         self._attitude.copy_(loop[-1].rotation)
         self._next.copy_(loop[-1].feedback)

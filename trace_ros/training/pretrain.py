@@ -1,4 +1,4 @@
-"""Pretraining in simulation: three losses, TBPTT, Adam, and a run that survives being killed."""
+"""Pretraining in simulation, of any method: TBPTT, Adam, and a run that survives being killed."""
 
 from __future__ import annotations
 
@@ -13,27 +13,20 @@ from typing import Any
 import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from trace_ros.errors import TraceError
 from trace_ros.estimator import observation as obs
-from trace_ros.estimator.checkpoint import LoadedModel
-from trace_ros.estimator.network import TraceNetwork
 from trace_ros.robot import RobotDescription
-from trace_ros.training.closed_loop import closed_loop, closed_loop_metrics
-from trace_ros.training.config import TrainingConfig
-from trace_ros.training.dataset import (
-    Normalisation,
-    make_segment,
-    measure_intervals,
-    measure_normalisation,
-)
+from trace_ros.training.config import CommonTraining
+from trace_ros.training.dataset import measure_intervals
 from trace_ros.training.distributed import ALONE, Ranks
-from trace_ros.training.initialisation import adopt, check_start, describe_start
+from trace_ros.training.initialisation import describe_start
 from trace_ros.training.kept_rollouts import VALIDATION_FILE, NoSimulation, check_rollouts
-from trace_ros.training.lanes import LaneBatch, Lanes
-from trace_ros.training.losses import LossTerms, total_loss
+from trace_ros.training.lanes import Lanes
+from trace_ros.training.learner import LaneBatch, Learner, StartModel
+from trace_ros.training.methods import learner_for
 from trace_ros.training.monitor import Monitor
 from trace_ros.training.replay import VALIDATION_CHUNK, Replay, RolloutSource, SimulationWorker, simulate_chunk
 from trace_ros.training.state import load_state, save_state
@@ -78,7 +71,7 @@ class RunDescription:
     """
 
     robot: RobotDescription
-    config: TrainingConfig
+    config: CommonTraining
     simulation: dict[str, Any]
     seed: int
     budget: Budget
@@ -106,20 +99,21 @@ class Pretraining:
         self.rate_hz = 0.0
         self.interval_s: tuple[float, float] | None = None
         self.validations: list[dict[str, float]] = []
-        self.network = TraceNetwork(config.network).to(ranks.device)
+        self.learner: Learner[Any, Any] = learner_for(config)
+        self.network: nn.Module = self.learner.make_network().to(ranks.device)
         self._kept = description.rollouts
         if self._kept is None:
             self.replay = Replay(ranks.folder(output) / "replay", config.replay)
         else:
             kept = check_rollouts(self._kept, description.robot, config)
             self.replay = Replay(self._kept, kept.replay_config())
-        self.lanes = Lanes(config, self.replay, ranks.seed(description.seed))
+        self.lanes = Lanes(self.learner, self.replay, ranks.seed(description.seed))
         self._source = source
         self._averaged: AveragedModel | None = None
         self._parameters = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
         self._optimiser = torch.optim.Adam(self._parameters, lr=config.optimiser.learning_rate, fused=True)
         self._normalised = False
-        self._initial: LoadedModel | None = None
+        self._initial: StartModel | None = None
         self._with_network = ALONE.synchronised(self.network)
         ranks.agree(
             {
@@ -143,7 +137,7 @@ class Pretraining:
         source: RolloutSource,
         output: Path,
         ranks: Ranks = ALONE,
-        initial: LoadedModel | None = None,
+        initial: StartModel | None = None,
     ) -> Pretraining:
         """A new run in an empty or new folder, from weights drawn at random or those of an earlier model.
 
@@ -152,7 +146,7 @@ class Pretraining:
                 different settings.
         """
         if initial is not None:
-            check_start(initial, description.config.network)
+            learner_for(description.config).check_start(initial)
             description = replace(description, initial=describe_start(initial))
         run = cls(description, source, output, ranks)
         run._initial = initial
@@ -188,11 +182,11 @@ class Pretraining:
         """The share of the budget that is spent."""
         return self.description.budget.progress(self.step, self.elapsed_s)
 
-    def evaluated_network(self) -> TraceNetwork:
+    def evaluated_network(self) -> nn.Module:
         """The network that counts: the moving average where there is one."""
         averaged = self._averaged
         module = self.network if averaged is None else averaged.module
-        assert isinstance(module, TraceNetwork)
+        assert isinstance(module, nn.Module)
         return module
 
     def run(self, monitor: Monitor, stop: Callable[[], bool] = lambda: False) -> bool:
@@ -221,7 +215,7 @@ class Pretraining:
                 wanted = self.replay.wanted(self.lanes.rollouts_drawn)
                 worker.want(wanted + 1)
                 newest = self._newest_chunk(worker, wanted)
-                own = self.network if self.progress >= config.closed_loop.start else None
+                own = self.network if self.learner.feeds_back(self.progress) else None
                 terms = self._gradient_step(self.lanes.next(newest, own))
                 now = ranks.clock()
                 self.elapsed_s = now - begun
@@ -239,7 +233,7 @@ class Pretraining:
         return self.progress >= 1
 
     @property
-    def config(self) -> TrainingConfig:
+    def config(self) -> CommonTraining:
         """Of the training."""
         return self.description.config
 
@@ -297,20 +291,20 @@ class Pretraining:
     def _normalise(self) -> None:
         normalisation, self.rate_hz, self.interval_s = self.ranks.first(self._measure)
         if self._initial is None:
-            self.network.set_normalisation(*normalisation)
+            self.learner.normalise(self.network, normalisation)
         else:
-            adopt(self.network, self._initial, Normalisation(*(part.to(self.ranks.device) for part in normalisation)))
+            measured = tuple(part.to(self.ranks.device) for part in normalisation)
+            self.learner.adopt(self.network, self._initial, measured)
         self._start_average()
         self._normalised = True
 
-    def _measure(self) -> tuple[Normalisation, float, tuple[float, float]]:
+    def _measure(self) -> tuple[tuple[Tensor, ...], float, tuple[float, float]]:
         """Normalisation, sampling rate (Hz) and range of intervals (s) of the rollouts that there are."""
         chunks = [torch.from_numpy(self.replay.chunk(k).copy()) for k in range(self.replay.minimum_chunks)]
         rollouts = torch.cat(chunks)
-        correction = self.config.tilt_correction_rate * self.config.feedback.tilt_spread
         dt = rollouts[..., obs.DT]
         rate_hz = float(1 / dt[dt > 0].median())
-        return measure_normalisation(rollouts, self.config.network, correction), rate_hz, measure_intervals(rollouts)
+        return self.learner.measure(rollouts), rate_hz, measure_intervals(rollouts)
 
     def _start_average(self) -> None:
         """The average starts from the weights and the normalisation as they are, hence only once both are known."""
@@ -334,10 +328,7 @@ class Pretraining:
         for group in self._optimiser.param_groups:
             group["lr"] = rate
         self._optimiser.zero_grad(set_to_none=True)
-        output = self._with_network(
-            lambda network: network.sequence(batch.segment.observations, batch.hidden, config.bfloat16)
-        )
-        terms = total_loss(output.motion, output.attention, batch.segment.targets, config.loss)
+        terms, hidden = self.learner.loss(self._with_network, batch, self.progress)
         share = ranks.share(int(batch.segment.targets.valid.sum()))
         ranks.backward(terms.total, share)
         largest = config.optimiser.gradient_clip or math.inf
@@ -351,10 +342,10 @@ class Pretraining:
         self._optimiser.step()
         if self._averaged is not None:
             self._averaged.update_parameters(self.network)
-        self.lanes.advance(output.hidden)
+        self.lanes.advance(hidden)
         self.step += 1
         self.samples += share.total
-        named = dict(zip((*LossTerms._fields, "gradient_norm"), values, strict=True))
+        named = dict(zip((*terms._fields, "gradient_norm"), values, strict=True))
         return {**named, "learning_rate": rate}
 
     def _validate(self, rollouts: Tensor, monitor: Monitor) -> None:
@@ -363,7 +354,7 @@ class Pretraining:
         network = self.evaluated_network()
         if self.ranks.device.type != "cpu":
             network = copy.deepcopy(network).cpu()
-        figures = evaluate_network(network, rollouts, self.config)
+        figures = self.learner.evaluate(network, rollouts)
         self.validations.append({"step": self.step, "samples": self.samples, "elapsed_s": self.elapsed_s, **figures})
         monitor.validated(self.step, figures)
 
@@ -442,21 +433,3 @@ def _moving_average(decay: float) -> Callable[[tuple[Tensor, ...] | list[Tensor]
         torch._foreach_lerp_(averaged, current, 1 - min(decay, (1 + n) / (10 + n)))
 
     return update
-
-
-def evaluate_network(network: TraceNetwork, rollouts: Tensor, config: TrainingConfig) -> dict[str, float]:
-    """Held-out figures of a network: the losses with true feedback and noise, and the errors in closed loop.
-
-    Args:
-        network: to evaluate.
-        rollouts: (n, rows, 68) packed rollouts.
-        config: loss weights and feedback noise.
-    """
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        offsets = config.feedback.draw_offsets(len(rollouts), generator)
-        inputs, targets = make_segment(rollouts, offsets, config.feedback, config.tilt_correction_rate, generator)
-        output = network.sequence(inputs, network.initial_hidden(len(rollouts)))
-        terms = total_loss(output.motion, output.attention, targets, config.loss)
-        metrics = closed_loop_metrics(closed_loop(network, rollouts), rollouts)
-    return {name: float(value) for name, value in terms._asdict().items()} | metrics._asdict()

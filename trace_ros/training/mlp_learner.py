@@ -1,0 +1,61 @@
+"""The ablation "without foot-aware attention" in training: TRACE's own, but for the network and the foot loss."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from pydantic import model_validator
+
+from trace_ros.baselines.mlp_network import MlpCard, MlpConfig, MlpNetwork, StreamingMlp
+from trace_ros.estimator.checkpoint import Card, export_script
+from trace_ros.estimator.network import TraceNetwork
+from trace_ros.training.config import TrainingConfig
+from trace_ros.training.learner import Learner, StartModel
+from trace_ros.training.losses import LossConfig
+from trace_ros.training.trace_learner import TraceLearner
+
+
+class MlpTraining(TrainingConfig):
+    """A training run of the ablation. The foot loss weighs foot velocities by attention: without that there is none.
+
+    Attributes:
+        network: sizes and parametrisation.
+        loss: weights; ``foot`` must be 0.
+    """
+
+    method: Literal["mlp"] = "mlp"  # type: ignore[assignment]
+    network: MlpConfig = MlpConfig()
+    loss: LossConfig = LossConfig(foot=0.0)
+
+    @model_validator(mode="after")
+    def _no_foot_loss(self) -> MlpTraining:
+        if self.loss.foot:
+            raise ValueError("loss.foot: there is no foot loss without attention, it must be 0")
+        return self
+
+
+class MlpLearner(TraceLearner):
+    """See the module."""
+
+    config: MlpTraining
+
+    def make_network(self) -> MlpNetwork:
+        """See `Learner`."""
+        return MlpNetwork(self.config.network)
+
+    def card(self, fields: dict[str, Any]) -> Card:
+        """See `Learner`."""
+        return MlpCard(network=self.config.network, **fields)
+
+    def export(self, network: TraceNetwork, card: Card, path: Path) -> Path:
+        """See `Learner`."""
+        return export_script(StreamingMlp(cast(MlpNetwork, network)), network.state_dict(), card, path)
+
+    def check_start(self, model: StartModel) -> None:
+        """See `Learner`."""
+        Learner.check_start(self, model)
+
+    def adopt(self, network: TraceNetwork, model: StartModel, measured: Any) -> None:
+        """See `Learner`."""
+        Learner.adopt(self, network, model, measured)

@@ -1,0 +1,96 @@
+"""TRACE in training: the paper's losses, our drift loss, feedback with noise or the network's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from trace_ros.estimator import observation as obs
+from trace_ros.estimator.checkpoint import Card, LoadedModel, ModelCard, export_model
+from trace_ros.estimator.network import TraceNetwork
+from trace_ros.training.closed_loop import closed_loop, closed_loop_metrics
+from trace_ros.training.config import TrainingConfig
+from trace_ros.training.dataset import (
+    FEEDBACK,
+    PREFIX,
+    Normalisation,
+    Segment,
+    make_segment,
+    make_targets,
+    measure_normalisation,
+)
+from trace_ros.training.initialisation import adopt, check_start
+from trace_ros.training.learner import Compute, LaneBatch, Learner, StartModel
+from trace_ros.training.losses import LossTerms, total_loss
+from trace_ros.training.own_feedback import OwnFeedback
+
+
+class TraceLearner(Learner[TraceNetwork, TrainingConfig]):
+    """See the module."""
+
+    def __init__(self, config: TrainingConfig) -> None:
+        super().__init__(config)
+        self.hidden = config.network.hidden
+
+    def make_network(self) -> TraceNetwork:
+        """See `Learner`."""
+        return TraceNetwork(self.config.network)
+
+    def measure(self, rollouts: Tensor) -> tuple[Tensor, ...]:
+        """See `Learner`."""
+        correction = self.config.tilt_correction_rate * self.config.feedback.tilt_spread
+        return measure_normalisation(rollouts, self.config.network, correction)
+
+    def segment(self, rows: Tensor, offsets: Tensor, generator: torch.Generator) -> Segment:
+        """See `Learner`."""
+        config = self.config
+        return make_segment(rows, offsets, config.feedback, config.tilt_correction_rate, generator)
+
+    def feeds_back(self, progress: float) -> bool:
+        """See `Learner`."""
+        return progress >= self.config.closed_loop.start
+
+    def own_segment(
+        self, network: TraceNetwork, rows: Tensor, offsets: Tensor, hidden: Tensor, feedback: OwnFeedback
+    ) -> Segment:
+        """See `Learner`."""
+        config = self.config
+        observations = feedback.roll_out(network, rows, config.closed_loop.offset_scale * offsets, hidden)
+        off = (observations - rows[..., : obs.OBSERVATION_SIZE])[:, PREFIX:, FEEDBACK]
+        return Segment(observations, make_targets(rows, off[..., :2], config.tilt_correction_rate))
+
+    def loss(self, compute: Compute[TraceNetwork], batch: LaneBatch, _progress: float) -> tuple[LossTerms, Tensor]:
+        """See `Learner`."""
+        config = self.config
+        output = compute(lambda network: network.sequence(batch.segment.observations, batch.hidden, config.bfloat16))
+        return total_loss(output.motion, output.attention, batch.segment.targets, config.loss), output.hidden
+
+    def evaluate(self, network: TraceNetwork, rollouts: Tensor) -> dict[str, float]:
+        """The losses with true feedback and noise, and the errors in closed loop."""
+        config, generator = self.config, torch.Generator().manual_seed(0)
+        with torch.no_grad():
+            offsets = config.feedback.draw_offsets(len(rollouts), generator)
+            inputs, targets = make_segment(rollouts, offsets, config.feedback, config.tilt_correction_rate, generator)
+            output = network.sequence(inputs, network.initial_hidden(len(rollouts)))
+            terms = total_loss(output.motion, output.attention, targets, config.loss)
+            metrics = closed_loop_metrics(closed_loop(network, rollouts), rollouts)
+        return {name: float(value) for name, value in terms._asdict().items()} | metrics._asdict()
+
+    def card(self, fields: dict[str, Any]) -> Card:
+        """See `Learner`."""
+        return ModelCard(network=self.config.network, **fields)
+
+    def export(self, network: TraceNetwork, card: Card, path: Path) -> Path:
+        """See `Learner`."""
+        return export_model(network, cast(ModelCard, card), path)
+
+    def check_start(self, model: StartModel) -> None:
+        """See `Learner`."""
+        check_start(cast(LoadedModel, model), self.config.network)
+
+    def adopt(self, network: TraceNetwork, model: StartModel, measured: tuple[Tensor, ...]) -> None:
+        """See `Learner`; the sampling interval is normalised anew, see `initialisation.adopt`."""
+        adopt(network, cast(LoadedModel, model), Normalisation(*measured))
