@@ -1,0 +1,359 @@
+"""What ``trace finetune`` does: read and split the logs, train, export the best model, and show before and after."""
+
+from __future__ import annotations
+
+import platform
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.progress import TextColumn
+from rich.table import Table
+
+from trace_ros.bags import Topics, read_log
+from trace_ros.cli.common import console, errors, progress_bar, say, write_json
+from trace_ros.cli.training import _StopOnSignal
+from trace_ros.errors import TraceError
+from trace_ros.estimator.checkpoint import LoadedModel, load_model
+from trace_ros.estimator.estimator import TraceEstimator
+from trace_ros.evaluation.metrics import MetricSettings
+from trace_ros.evaluation.runner import Evaluation, evaluate_run, file_names
+from trace_ros.resources import models_directory
+from trace_ros.robot import RobotDescription
+from trace_ros.training.finetuning import FineTuning, FineTuningPlan
+from trace_ros.training.finetuning_config import FineTuningConfig
+from trace_ros.training.finetuning_data import Track, make_track, network_steps, with_reference
+from trace_ros.training.finetuning_splits import NamedLog, Split, assign_splits, check_recordings, fingerprint
+from trace_ros.training.finetuning_state import load_finetuning, weights_fingerprint
+
+MODEL_FILE = "trace.pt"
+REPORT_FILE = "report.json"
+_LINE_INTERVAL_S = 30.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run that is ready to go.
+
+    Attributes:
+        run: to go on with.
+        logs: of all splits, with references that fit them.
+        robot: that they are of.
+        base: the model that it starts from.
+    """
+
+    run: FineTuning
+    logs: list[NamedLog]
+    robot: RobotDescription
+    base: LoadedModel
+
+    @property
+    def model_path(self) -> Path:
+        """Where the new model goes."""
+        return self.run.output / MODEL_FILE
+
+
+def planned(
+    output: Path,
+    logs: Sequence[Path],
+    validation: Sequence[Path],
+    test: Sequence[Path],
+    robot: str,
+    model: Path | None,
+    config: str,
+    changes: Sequence[str],
+    topics: Topics,
+) -> Job:
+    """A new run in a folder.
+
+    Raises:
+        TraceError: whatever is wrong with config, robot, model or logs; in the order in which it is cheap to find.
+    """
+    settings = FineTuningConfig.load(config, changes)
+    splits, note = assign_splits(logs, validation, test)
+    description = RobotDescription.load(robot)
+    if (output / "checkpoint.pt").exists():
+        raise TraceError(f"{output}: already holds a fine-tuning run; --resume goes on, or change --output")
+    base = _base(model or models_directory() / description.name / MODEL_FILE, description, output)
+    if note is not None:
+        say(note)
+    named = _read(splits, description, topics)
+    rows = [
+        {"path": str(log.path.resolve()), "split": log.split, "fingerprint": log.fingerprint, **_chosen(topics)}
+        for log in named
+    ]
+    given = str(Path(robot).resolve()) if Path(robot).suffix in (".yaml", ".yml") else robot
+    plan = FineTuningPlan(given, settings, _command(splits, robot, base, config, changes), rows)
+    return _job(plan, named, description, base, output)
+
+
+def resumed(output: Path, model: Path | None) -> Job:
+    """The run in a folder, with its own settings and logs.
+
+    Raises:
+        TraceError: there is none, or a log or the base model is no longer what it was.
+    """
+    state = load_finetuning(output / "checkpoint.pt")
+    description = RobotDescription.load(state["robot"])
+    base = _base(model or Path(state["model"]), description, output)
+    rows = state["logs"]
+    named = []
+    for row in rows:
+        topics = Topics(**{name: row[name] for name in ("imu", "joint_states", "reference") if name in row})
+        (log,) = _read([(Path(row["path"]), row["split"])], description, topics)
+        if log.fingerprint != row["fingerprint"]:
+            raise TraceError(f"{log.path}: is no longer the log that the run in {output} was started with")
+        named.append(log)
+    config = FineTuningConfig.parse(state["config"], str(output / "checkpoint.pt"))
+    plan = FineTuningPlan(state["robot"], config, state["command"], rows)
+    job = _job(plan, named, description, base, output)
+    job.run.resume()
+    return job
+
+
+def _chosen(topics: Topics) -> dict[str, str]:
+    """The topics that were given, which --resume needs again."""
+    return {name: value for name in topics.model_fields_set if (value := getattr(topics, name)) is not None}
+
+
+def _base(path: Path, robot: RobotDescription, output: Path) -> LoadedModel:
+    base = load_model(path)
+    base.check_robot(robot)
+    target = output / MODEL_FILE
+    if target.exists() and target.samefile(path):
+        raise TraceError(f"{target}: is the base model, which stays as it is: choose another --output")
+    return base
+
+
+def _read(splits: Sequence[tuple[Path, Split]], robot: RobotDescription, topics: Topics) -> list[NamedLog]:
+    for path, _ in splits:
+        if not path.exists():
+            raise TraceError(f"{path}: no such file or directory")
+    named: list[NamedLog] = []
+    for path, split in splits:
+        say(f"reading {path}")
+        log, report = read_log(path, robot, topics)
+        for note in report.notes if report else ():
+            say(f"note: {path.name}: {note}")
+        named.append(NamedLog(path, split, log, fingerprint(log)))
+    check_recordings(named)
+    return named
+
+
+def _job(plan: FineTuningPlan, logs: list[NamedLog], robot: RobotDescription, base: LoadedModel, output: Path) -> Job:
+    tracks: dict[Split, list[Track]] = {"training": [], "validation": [], "test": []}
+    fitting = []
+    for log in logs:
+        referenced = with_reference(str(log.path), log.log, robot, plan.config.reference)
+        for note in referenced.notes:
+            say(f"note: {log.path.name}: {note}")
+        fitting.append(replace(log, log=referenced.log))
+        if log.split == "test":
+            continue
+        steps = network_steps(referenced.log, base, robot)
+        track = make_track(str(log.path), referenced, steps, plan.config)
+        if track.left_out:
+            say(f"note: {log.path}: {track.left_out} windows are left out, the reference covers too little of them")
+        tracks[log.split].append(track)
+    run = FineTuning(plan, base, tracks["training"], tracks["validation"], output)
+    return Job(run, fitting, robot, base)
+
+
+def _command(
+    splits: Sequence[tuple[Path, Split]], robot: str, base: LoadedModel, config: str, changes: Sequence[str]
+) -> str:
+    """What repeats the run anywhere: without the folders of the machine that it ran on."""
+    command = ["trace", "finetune", "--robot", Path(robot).name, "--model", base.path.name]
+    for option, split in (("--logs", "training"), ("--validation", "validation"), ("--test", "test")):
+        names = [path.name for path, own in splits if own == split]
+        command += [option, *names] if names else []
+    if config != "paper":
+        command += ["--config", Path(config).name]
+    for change in changes:
+        command += ["--set", change]
+    return shlex.join([*command, "--output", "runs/finetuned"])
+
+
+class _Progress:
+    """Bar, or lines where there is no terminal; a line for each epoch in any case."""
+
+    def __init__(self, epochs: int) -> None:
+        self._epochs = epochs
+        self._bar = progress_bar(TextColumn("{task.fields[text]}"))
+        self._task = self._bar.add_task("base model", total=1.0, text="")
+        self._line_at = time.monotonic()
+
+    def __enter__(self) -> _Progress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def working(self, epoch: int, share: float, text: str) -> None:
+        """See `FineTuningMonitor`."""
+        name = f"epoch {epoch} of {self._epochs}" if epoch else "base model"
+        self._bar.update(self._task, description=name, completed=share, text=text)
+        now = time.monotonic()
+        if not errors.is_terminal and now - self._line_at > _LINE_INTERVAL_S:
+            self._line_at = now
+            say(f"{time.strftime('%H:%M:%S')} {name} {share:.0%} {text}")
+
+    def epoch(self, row: Mapping[str, float]) -> None:
+        """See `FineTuningMonitor`."""
+        epoch = int(row["epoch"])
+        trained = f"training {row['position_m']:.4f} m over 1 s, " if "position_m" in row else ""
+        say(
+            f"{time.strftime('%H:%M:%S')} {f'epoch {epoch}' if epoch else 'base model'}: {trained}"
+            f"validation {row['validation_position_m']:.4f} m, {row['validation_rotation_rad']:.4f} rad"
+        )
+
+
+def run(job: Job, settings: MetricSettings, threads: int, json_file: Path | None) -> bool:
+    """Train to the end, export the best model and report; False when somebody stopped it.
+
+    Raises:
+        TraceError: training diverged, or a file cannot be written.
+    """
+    torch.set_num_threads(threads)
+    training = job.run
+    config = training.config
+    say(
+        f"fine-tuning {job.base.path} for {job.robot.name} in {training.output}: {training.windows} windows of "
+        f"{config.window:g} s, mode {config.mode}, up to {config.optimiser.epochs} epochs, {training.epoch} done"
+    )
+    with _StopOnSignal() as stopped:
+        with _Progress(config.optimiser.epochs) as progress:
+            finished = training.run(progress, stopped)
+        if not finished:
+            say(
+                f"stopped in epoch {training.epoch + 1}; go on with trace finetune --resume "
+                f"--output {shlex.quote(str(training.output))}"
+            )
+            return False
+    _finish(job, settings, json_file)
+    return True
+
+
+def _finish(job: Job, settings: MetricSettings, json_file: Path | None) -> None:
+    """Export, judge, and tell."""
+    training = job.run
+    card = training.card(_versions())
+    training.export(card, job.model_path)
+    judged = _judge(job, settings)
+    # Figures of logs that were not trained on belong to the model.
+    finetuning = {**card.figures["finetuning"], "judged": judged}
+    card = card.model_copy(update={"figures": {"finetuning": finetuning}})
+    card_path = training.export(card, job.model_path)
+    result = {
+        "robot": job.robot.name,
+        "command": training.plan.command,
+        "base": {"model": str(job.base.path), "weights": weights_fingerprint(job.base.weights)},
+        "model": str(job.model_path),
+        "config": training.config.model_dump(mode="json"),
+        "settings": settings.model_dump(mode="json"),
+        "logs": [{"path": str(log.path), "split": log.split, "fingerprint": log.fingerprint} for log in job.logs],
+        "windows": training.windows,
+        "updates": training.updates,
+        "training_hours": training.elapsed_s / 3600,
+        "best_epoch": training.best_epoch,
+        "history": training.history,
+        "judged": judged,
+    }
+    report = training.output / REPORT_FILE
+    write_json(report, result)
+    _show(job, judged, settings)
+    for path in (job.model_path, card_path, report):
+        console.print(f"wrote {path}", highlight=False, soft_wrap=True)
+    if json_file is not None:
+        write_json(json_file, result)
+        console.print(f"wrote {json_file}", highlight=False, soft_wrap=True)
+
+
+def _judge(job: Job, settings: MetricSettings) -> list[dict[str, Any]]:
+    """Base and new model on the logs that were not trained on, each run as on the robot."""
+    new = load_model(job.model_path)
+    logs = [log for log in job.logs if log.split != "training"]
+    judged = []
+    for log, name in zip(logs, file_names([log.name for log in logs]), strict=True):
+        row: dict[str, Any] = {"log": name, "split": log.split, "fingerprint": log.fingerprint}
+        for when, model in (("before", job.base), ("after", new)):
+            with progress_bar() as progress:
+                task = progress.add_task(f"{name} {when}", total=len(log.log))
+
+                def advance(done: int, task: Any = task, progress: Any = progress) -> None:
+                    progress.update(task, completed=done)
+
+                estimator = TraceEstimator(model, job.robot)
+                evaluation = evaluate_run(name, log.log, estimator, settings, progress=advance)
+            row[when] = _metrics(evaluation)
+        judged.append(row)
+    return judged
+
+
+def _metrics(evaluation: Evaluation) -> dict[str, Any]:
+    assert evaluation.metrics is not None  # every log has a reference
+    return evaluation.metrics.to_dict()
+
+
+def _show(job: Job, judged: Sequence[Mapping[str, Any]], settings: MetricSettings) -> None:
+    training = job.run
+    best = training.best_epoch
+    base, chosen = training.history[0], training.history[best]
+    if best == 0:
+        say(
+            "no epoch was better than the base model on the validation logs: trace.pt holds the base model's weights. "
+            "More or other logs may help, or another optimiser.learning_rate"
+        )
+    title = (
+        f"trace finetune: {job.robot.name}, best epoch {best} of {training.epoch}\n"
+        f"{settings.alignment} over all poses; RE over {settings.horizon_s:g} s; m, rad; before -> after"
+    )
+    table = Table(title=title, box=None, padding=(0, 1))
+    table.add_column("log", overflow="fold")
+    table.add_column("split")
+    for column in ("ATE", "ATE ori", "RE", "RE ori"):
+        table.add_column(column, justify="right")
+    prefix = f"re{settings.horizon_s:g}_"
+    for row in judged:
+        cells = [_change(row, key) for key in ("ate_position_m", "ate_orientation_rad")]
+        cells += [_change(row, prefix + key, "mean") for key in ("position_m", "orientation_rad")]
+        table.add_row(str(row["log"]), str(row["split"]), *cells)
+    console.print(table)
+    console.print(
+        f"closed loop on the validation windows, {training.config.validation.horizon:g} s: "
+        f"{base['validation_position_m']:.4f} m -> {chosen['validation_position_m']:.4f} m",
+        highlight=False,
+        soft_wrap=True,
+    )
+    if not any(row["split"] == "test" for row in judged):
+        say("no --test log: the validation log chose the epoch, so its figures flatter the new model")
+
+
+def _change(row: Mapping[str, Any], key: str, part: str | None = None) -> str:
+    values = []
+    for when in ("before", "after"):
+        value = row[when][key]
+        if value is None:
+            return "-"
+        values.append(value if part is None else value[part])
+    return f"{values[0]:.3f} -> {values[1]:.3f}"
+
+
+def _versions() -> dict[str, str]:
+    try:
+        own = version("trace_ros")
+    except PackageNotFoundError:  # run from a checkout that was not installed
+        own = "unknown"
+    return {
+        "trace_ros": own,
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
