@@ -18,7 +18,7 @@ class Bare:
     """The least that the interface asks for."""
 
     name, source = "bare", "nowhere"
-    outputs: frozenset[Any] = frozenset({"velocity"})
+    outputs: frozenset[Any] = frozenset()
 
     def reset(self) -> None: ...
 
@@ -41,13 +41,24 @@ def test_what_is_lacking_is_told_and_not_promised() -> None:
     told = estimators.facts(bare, parameters)
     assert told["foot reliability"] == "not published: bare tells nothing of the feet"
     assert told["stationary"] == "not told by bare"
+    assert told["velocity"] == "displacement over time: bare tells no other"
     assert "engine" not in told
     lines = estimators.shortcomings(bare, parameters)
     assert [line.split(":")[0] for line in lines] == [
         "bare tells nothing of the feet",
-        "max_gap is for trace",
+        "max_gap is not for bare",
         "initial_pose is not for bare",
     ]
+
+
+def test_a_network_bridges_what_it_is_told_to(robot, model) -> None:
+    made = estimators.make_estimator(given(model=str(model), max_gap=0.3), robot)
+    assert made.max_gap_s == 0.3
+    assert estimators.rate_hz(made) == 500.0
+    assert estimators.shortcomings(made, given(max_gap=0.3)) == []
+    told = estimators.facts(made, given())
+    assert (told["engine"], told["foot reliability"]) == ("torchscript", "attention")
+    assert told["model fits"].startswith("yes: trained for go2, fingerprint ")
 
 
 def test_a_filter_works_at_any_rate_and_begins_anywhere(robot) -> None:

@@ -126,6 +126,11 @@ class TraceEstimator:
         """Of the samples that the model was trained with, Hz."""
         return self.model.card.rate_hz
 
+    @property
+    def max_gap_s(self) -> float:
+        """The longest pause that is bridged, s."""
+        return self.gaps.max_gap
+
     @classmethod
     def load(
         cls, model: Path, robot: RobotDescription, gaps: GapSettings | None = None, engine: str = DEFAULT_ENGINE

@@ -99,3 +99,12 @@ class RateBound(Protocol):
     @property
     def rate_hz(self) -> float:
         """That rate, Hz."""
+
+
+@runtime_checkable
+class GapBound(Protocol):
+    """An estimator that can be told how long a pause it bridges; others start anew after `MAX_GAP_S`."""
+
+    @property
+    def max_gap_s(self) -> float:
+        """That pause, s."""

@@ -9,7 +9,7 @@ import torch
 
 from trace_ros.baselines.registry import TRACE, default_model, load_estimator
 from trace_ros.estimator.estimator import TraceEstimator
-from trace_ros.estimator.interface import Estimator, Placeable, RateBound
+from trace_ros.estimator.interface import Estimator, GapBound, Placeable, RateBound
 from trace_ros.estimator.observation import MAX_GAP_S
 from trace_ros.logs import JOINTS, Sample
 from trace_ros.nodes.parameters import Parameters
@@ -64,6 +64,8 @@ def facts(estimator: Estimator, parameters: Parameters) -> dict[str, str]:
     }
     if estimator.name == TRACE:
         told["engine"] = parameters.text("engine")
+    if "velocity" not in estimator.outputs:
+        told["velocity"] = f"displacement over time: {estimator.name} tells no other"
     if "stationary" not in estimator.outputs:
         told["stationary"] = f"not told by {estimator.name}"
     return told
@@ -75,8 +77,9 @@ def shortcomings(estimator: Estimator, parameters: Parameters) -> list[str]:
     lines = []
     if not feet_are_told_by(estimator):
         lines.append(f"{name} tells nothing of the feet: no estimator/foot_reliability")
-    if name != TRACE and parameters.number("max_gap") != MAX_GAP_S:
-        lines.append(f"max_gap is for {TRACE}: {name} starts anew after a pause of {MAX_GAP_S:g} s")
+    max_gap_s = estimator.max_gap_s if isinstance(estimator, GapBound) else MAX_GAP_S
+    if parameters.number("max_gap") != max_gap_s:
+        lines.append(f"max_gap is not for {name}: it starts anew after a pause of {max_gap_s:g} s")
     if parameters.numbers("initial_pose") and not isinstance(estimator, Placeable):
         lines.append(f"initial_pose is not for {name}: it begins at zero; ~/set_pose moves it")
     return lines
