@@ -173,8 +173,8 @@ def test_bad_sets_are_one_line(two, change, words):
 @pytest.mark.parametrize(
     ("load", "words"),
     [
-        (lambda: CourseSet.load("moon"), "unknown set of courses 'moon': known are demo, long, validation"),
-        (lambda: Course.load("moon"), "unknown course 'moon': known are demo, long, validation/flat"),
+        (lambda: CourseSet.load("moon"), "unknown set of courses 'moon': known are courses, demo, long, validation"),
+        (lambda: Course.load("moon"), "unknown course 'moon': known are courses/flat, courses/rough"),
         (lambda: Course.load("moon/flat"), "unknown course 'moon/flat'"),
         (lambda: Course.load("validation/moon"), "unknown course 'moon' of the set 'validation'"),
         (lambda: Course.load("validation"), "validation is a set of courses: choose one, such as validation/flat"),

@@ -12,6 +12,7 @@ import typer
 from trace_ros.cli import (
     attention,
     bag,
+    benchmark,
     calibrate,
     evaluate,
     export,
@@ -40,6 +41,7 @@ app.command("rollouts", short_help="Simulate training data once, for several tra
 app.command("train", short_help="Train the estimator on simulated walks.")(train.train)
 app.command("export", short_help="Make a training checkpoint a model for the robot.")(export.export)
 app.command("evaluate", short_help="Run the estimator over logs; print its errors.")(evaluate.evaluate)
+app.command("benchmark", short_help="Compare estimators on courses or bags.")(benchmark.benchmark)
 app.command("calibrate", short_help="Fit the covariance, and compare it with errors.")(calibrate.calibrate)
 app.command("report", short_help="The same, as one HTML page and pictures.")(report.report)
 app.command("attention", short_help="Compare attention on the feet with their contacts.")(attention.attention)

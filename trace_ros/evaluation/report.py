@@ -186,12 +186,13 @@ def _page(
         made |= {"model file": str(model.path), "model card": model.card.model_dump(mode="json")}
     return _TEMPLATE.format(
         title=escape(title),
-        style=_STYLE,
+        policy=CONTENT_SECURITY_POLICY,
+        style=PAGE_STYLE,
         plotly=get_plotlyjs(),
         alignment=escape(alignment_text(settings)),
         contents=contents,
         sections="\n".join(sections),
-        settings=_nested(made),
+        settings=nested_list(made),
         script=_SCRIPT,
     )
 
@@ -231,26 +232,29 @@ def _table(rows: Sequence[Row], caption: str) -> str:
     return f'<div class="scroll"><table><caption>{escape(caption)}</caption>{body}</table></div>'
 
 
-def _nested(values: Mapping[str, Any]) -> str:
+def nested_list(values: Mapping[str, Any]) -> str:
     """Settings as a definition list; whatever is nested can be unfolded."""
     items = []
     for key, value in values.items():
         if isinstance(value, Mapping) and value:
-            content = f"<details><summary>{len(value)} entries</summary>{_nested(value)}</details>"
+            content = f"<details><summary>{len(value)} entries</summary>{nested_list(value)}</details>"
         else:
             content = escape(str(value)) or "&mdash;"
         items.append(f"<dt>{escape(str(key))}</dt><dd>{content}</dd>")
     return f"<dl>{''.join(items)}</dl>"
 
 
-# The policy forbids every request, so that the page is provably self-contained.
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+)
+"""Forbids every request, so that a page is provably self-contained."""
+
 _TEMPLATE = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy"
- content="default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
 <title>{title}</title>
 <style>{style}</style>
 <script>{plotly}</script>
@@ -265,7 +269,7 @@ _TEMPLATE = """<!doctype html>
 </html>
 """
 
-_STYLE = """
+PAGE_STYLE = """
 :root { color-scheme: light dark;
   --ink: #1c1f23; --ground: #ffffff; --soft: #5d6670; --rule: #d9dee3; --card: #f6f8fa; }
 @media (prefers-color-scheme: dark) {

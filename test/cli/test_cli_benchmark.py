@@ -1,0 +1,137 @@
+"""``trace benchmark``: what it writes, says and refuses."""
+
+import json
+
+import pytest
+from commands import run_trace
+from trajectories import sensor_log, walk
+from untrained import export_untrained
+
+from trace_ros.bags import write_bag
+from trace_ros.robot import RobotDescription
+
+SET = """
+name: small
+seeds: [3, 4]
+defaults: {duration: 0.5, settle: 0.3, phases: [{walk_to: [4.0, 0.0]}]}
+courses:
+  - {name: level}
+  - {name: soft, ground: {time_constant: 0.04}}
+"""
+ROBOT = RobotDescription.load("go2")
+METHODS = ("--methods", "trace=model.pt,iekf_sr", "--workers", "1")
+BASE = ("benchmark", "--courses", "small.yaml", "--engines", "mujoco", *METHODS)
+KEYS = {
+    *("engine", "course", "method", "seed", "path_length_m", "ate_position_m", "ate_velocity_mps"),
+    *("ate_orientation_rad", "re10_position_m", "re10_velocity_mps", "re10_orientation_rad"),
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("files")
+    (folder / "small.yaml").write_text(SET)
+    export_untrained(folder / "model.pt", ROBOT)
+    return folder
+
+
+@pytest.fixture
+def trace(files, monkeypatch, capsys):
+    monkeypatch.chdir(files)
+    return lambda *arguments: run_trace(monkeypatch, capsys, *arguments)
+
+
+def test_rows_tables_and_a_page(trace, files, tmp_path):
+    result = trace(*BASE, "--json", tmp_path / "copy.json")
+    assert result.code == 0, result.err
+    assert "4 walks of go2, 4 of them to be simulated; methods: trace, iekf_sr; 8 of 8 runs to do" in result.err
+    folder = files / "out" / "benchmark"
+    written = json.loads((folder / "benchmark.json").read_text())
+    assert written == json.loads((tmp_path / "copy.json").read_text())
+    assert len(written["rows"]) == 8
+    for row in written["rows"]:
+        assert set(row) == KEYS
+    assert written["settings"]["seeds"] == [3, 4]
+    assert written["settings"]["command"].startswith("trace benchmark --courses small.yaml")
+    assert len(written["means"]) == 4
+    assert written["reductions"][0]["ate_position_m"]["baseline"] == "iekf_sr"
+    assert (folder / "benchmark.md").read_text().count("| level | ") == 3
+    assert (folder / "benchmark.html").read_text().count("<svg") == 1 + 2
+    assert "ATE / RE over 10 s" in result.out
+    for name in ("benchmark.json", "benchmark.md", "benchmark.html", "copy.json"):
+        assert name in result.out
+
+    again = trace(*BASE, "--output", tmp_path / "second", "--compare", tmp_path / "copy.json")
+    assert again.code == 0, again.err
+    assert "4 walks of go2, 0 of them to be simulated; methods: trace, iekf_sr; 0 of 8 runs to do" in again.err
+    assert "0 differ by more than 1 %, the largest difference is 0 %" in again.err
+    assert json.loads((tmp_path / "second" / "benchmark.json").read_text())["rows"] == written["rows"]
+
+    quick = trace(*BASE, "--quick", "--output", tmp_path / "quick", "--compare", tmp_path / "copy.json")
+    assert quick.code == 0, quick.err
+    assert len(json.loads((tmp_path / "quick" / "benchmark.json").read_text())["rows"]) == 2
+
+    written["rows"][0]["ate_position_m"] += 1.0
+    (tmp_path / "copy.json").write_text(json.dumps(written))
+    differs = trace(*BASE, "--output", tmp_path / "second", "--compare", tmp_path / "copy.json")
+    assert differs.code == 1
+    assert "1 differ by more than 1 %" in differs.err
+    assert "mujoco, level, trace, 3: ate_position_m" in differs.err
+    assert trace(*BASE, "--compare", tmp_path / "copy.json", "--tolerance", "1").code == 0
+    other = {"rows": [row | {"seed": 99} for row in written["rows"]]}
+    (tmp_path / "other.json").write_text(json.dumps(other))
+    nothing = trace(*BASE, "--compare", tmp_path / "other.json")
+    assert (nothing.code, "has no row in common" in nothing.err) == (2, True)
+
+
+def test_bags_of_the_users(trace, tmp_path):
+    bags = tmp_path / "bags"
+    bags.mkdir()
+    write_bag(bags / "yard", sensor_log(walk(1.0)), ROBOT)
+    write_bag(bags / "hall", sensor_log(walk(1.0), 1), ROBOT)
+    result = trace("benchmark", "--bags", bags, *METHODS, "--output", tmp_path / "out")
+    assert result.code == 0, result.err
+    rows = json.loads((tmp_path / "out" / "benchmark.json").read_text())["rows"]
+    assert [(row["engine"], row["course"], row["seed"], row["method"]) for row in rows] == [
+        ("recorded", course, 0, method) for course in ("hall", "yard") for method in ("trace", "iekf_sr")
+    ]
+    page = (tmp_path / "out" / "benchmark.html").read_text()
+    assert "Benchmark of go2: recorded logs" in page
+
+
+def test_ctrl_c_is_130_and_says_how_to_go_on(trace, monkeypatch, tmp_path):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("trace_ros.evaluation.benchmark.run_benchmark", interrupt)
+    result = trace(*BASE, "--output", tmp_path)
+    assert result.code == 130
+    assert "the same command goes on from there" in result.err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--courses", "moon"), "unknown set of courses 'moon'"),
+        ((*BASE[1:], "--only", "moon"), "unknown course 'moon' of the set 'small'"),
+        ((*BASE[1:], "--seeds", "x"), "--seeds 'x'"),
+        ((*BASE[1:3], "--engines", "havok"), "unknown simulation backend 'havok'"),
+        ((*BASE[1:3], "--methods", "moon"), "no estimator is called 'moon'"),
+        ((*BASE[1:3], "--methods", "trace=no.pt"), "no.pt: no such file"),
+        ((*BASE[1:], "--compare", "no.json"), "--compare no.json: cannot be read"),
+        ((*BASE[1:], "--compare", "small.yaml"), "--compare small.yaml: not a benchmark.json"),
+        ((*BASE[1:], "--output", "small.yaml"), "small.yaml: is a file, expected a folder"),
+        ((*BASE[1:], "--robot", "unicorn"), "unicorn"),
+        (("--bags", "none"), "none: no such file"),
+        (("--bags", ".", "--only", "flat"), "--only does not go with it"),
+        (("--imu-topic", "imu"), "--imu-topic is for recorded logs: give --bags too"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(trace, arguments, message):
+    result = trace("benchmark", *arguments)
+    assert result.code == 2
+    errors = [line for line in result.err.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1, result.err
+    assert message in errors[0]
+    assert "Traceback" not in result.err
