@@ -163,7 +163,7 @@ def test_training_checkpoints_and_foreign_scripts_are_refused(tmp_path):
 def rewrite_card(model: Path, path: Path, text: str) -> None:
     with zipfile.ZipFile(model) as source, zipfile.ZipFile(path, "w") as target:
         for item in source.infolist():
-            is_card = item.filename.endswith(checkpoint._CARD)
+            is_card = item.filename.endswith(checkpoint.CARD_FILE)
             target.writestr(item, text if is_card else source.read(item.filename))
 
 
@@ -217,7 +217,7 @@ def test_weights_of_another_network_are_refused(model, network, tmp_path):
 
 
 def test_another_script_with_our_card_is_refused(model, tmp_path):
-    extra = {checkpoint._CARD: "", checkpoint._WEIGHTS: ""}
+    extra = {checkpoint.CARD_FILE: "", checkpoint._WEIGHTS: ""}
     torch.jit.load(str(model), _extra_files=extra)
     torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), str(tmp_path / "linear.pt"), _extra_files=extra)
     assert "do not belong together" in refused(tmp_path / "linear.pt")
