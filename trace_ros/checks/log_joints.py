@@ -116,13 +116,13 @@ def _both(log: SensorLog) -> tuple[FloatArray, FloatArray]:
     seconds = (log.stamp_ns[start + count] - log.stamp_ns[start]) * 1e-9
     derivative = (log.joint_position[start + count] - log.joint_position[start]) / seconds[:, None]
     # The trapezium between the two positions, so that both are of the same time.
-    absent = np.isnan(log.joint_velocity).any(axis=1)
+    absent = np.asarray(np.isnan(log.joint_velocity).any(axis=1))
     velocity = np.where(absent[:, None], 0.0, log.joint_velocity)
     running = np.vstack((np.zeros(JOINTS), np.cumsum((velocity[1:] + velocity[:-1]) / 2, axis=0)))
     smooth = (running[start + count] - running[start]) / count
     gone = np.concatenate(([0], np.cumsum(absent)))
     whole = (seconds < 2 * count / log.rate_hz) & (gone[start + count + 1] == gone[start])
-    derivative[~whole] = np.nan
+    derivative[np.flatnonzero(~whole)] = np.nan
     return derivative, smooth
 
 

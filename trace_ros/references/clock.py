@@ -21,13 +21,15 @@ from trace_ros.references.settings import ReferenceSettings
 _GRID, _SPEED_GRID = 0.02, 0.05
 _MOST_PRODUCTS = 2_000_000
 _FEWEST = 20
+_LONGER, _LONGER_CORRELATION = 4.0, 0.75
 _BLOCKS = 8
 # Rotations (rad) that are compared with 0.01 rad of noise; less motion tells nothing of the clock.
 _LEAST_RATE = 0.05
 _RELIABLE_CORRELATION = 0.5
 _RELIABLE_SIGMA = 0.02
 _RIVAL_DISTANCE = 0.15
-_RIVAL_MARGIN = 0.02
+_RIVAL_VARIANCE = 1.3
+"""How many times as much of the rotations the rival must leave unexplained."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class ClockOffset:
         """Whether the offset may be used: the rotations agree, at this offset better than elsewhere, and sharply so."""
         return (
             self.correlation > _RELIABLE_CORRELATION
-            and self.correlation - self.rival > _RIVAL_MARGIN
+            and 1 - self.rival**2 > _RIVAL_VARIANCE * (1 - self.correlation**2)
             and self.sigma < _RELIABLE_SIGMA
         )
 
@@ -85,7 +87,16 @@ def estimate_clock_offset(
     settings = settings or ReferenceSettings()
     if len(reference) < 2:
         raise TraceError(f"reference: {len(reference)} poses are too few")
-    found = reference_increments(reference, attitude.origin_ns, settings.span)
+    clock = _estimate(reference, attitude, settings, settings.span)
+    if clock.reliable or settings.clock_offset is not None:
+        return clock
+    # Over a longer time a noisy reference tells more of what turns there are, if less of their times.
+    longer = _estimate(reference, attitude, settings, _LONGER * settings.span)
+    return longer if longer.reliable and longer.correlation > _LONGER_CORRELATION else clock
+
+
+def _estimate(reference: Trajectory, attitude: GyroAttitude, settings: ReferenceSettings, span: float) -> ClockOffset:
+    found = reference_increments(reference, attitude.origin_ns, span)
     if len(found) < _FEWEST:
         raise TraceError(
             f"reference: {len(found)} rotations between its {len(reference)} poses are too few to find its clock by: "
