@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 from trajectories import START_NS, disturb, sensor_log, walk
 
+from trace_ros.baselines.leg_odometry import LegOdometry
 from trace_ros.errors import TraceError
 from trace_ros.estimator.run import run_estimator
 from trace_ros.evaluation.metrics import MetricSettings, evaluate
-from trace_ros.evaluation.runner import evaluate_odometry, evaluate_run, write_estimate
+from trace_ros.evaluation.runner import evaluate_odometry, evaluate_run, evaluate_runs, write_estimate
+from trace_ros.robot import RobotDescription
 
 TRUTH = walk(2.0)
 LOG = sensor_log(TRUTH)
@@ -15,7 +17,7 @@ LOG = sensor_log(TRUTH)
 
 def test_a_run_is_the_estimators_own_and_its_errors_are_the_metrics(estimator):
     done = []
-    evaluation = evaluate_run("log", LOG, estimator, progress=done.append)
+    evaluation = evaluate_run("log", LOG, estimator, progress=done.append, stepwise=True)
     run = run_estimator(estimator, LOG)
     np.testing.assert_array_equal(evaluation.trajectory.position, run.trajectory.position)
     np.testing.assert_array_equal(evaluation.attention, run.attention)
@@ -28,6 +30,35 @@ def test_a_run_is_the_estimators_own_and_its_errors_are_the_metrics(estimator):
     assert plain["metrics"]["re10_position_m"] is None
     assert any("no relative error over 10 s" in note for note in plain["notes"])
     assert plain["step_time_ms"]["p50"] <= plain["step_time_ms"]["p99"]
+
+
+def test_logs_side_by_side_are_as_each_step_by_step(estimator):
+    logs, done = [LOG, LOG.select(slice(0, 600)), LOG.select(slice(300, 900))], []
+    names = ["a", "b", "c"]
+    together = evaluate_runs(names, logs, estimator, progress=done.append)
+    for name, log, evaluation in zip(names, logs, together, strict=True):
+        alone = evaluate_run(name, log, estimator, stepwise=True)
+        assert evaluation.name == name
+        assert evaluation.step_time_s is None
+        assert evaluation.to_dict()["step_time_ms"] is None
+        np.testing.assert_allclose(evaluation.trajectory.position, alone.trajectory.position, atol=1e-6)
+        assert evaluation.metrics.ate_position_m == pytest.approx(alone.metrics.ate_position_m, abs=1e-6)
+    assert len({evaluation.real_time_factor for evaluation in together}) == 1
+    assert done[-1] == sum(len(log) - 29 for log in logs)
+    with pytest.raises(TraceError, match=r"^short: the log has 20 samples"):
+        evaluate_runs(["long", "short"], [LOG, LOG.select(slice(0, 20))], estimator)
+
+
+def test_a_filter_goes_through_one_log_after_another():
+    done = []
+    filtered = evaluate_runs(
+        ["a", "b"], [LOG, LOG.select(slice(0, 600))], LegOdometry(RobotDescription.load("go2")), progress=done.append
+    )
+    assert [len(evaluation.trajectory) for evaluation in filtered] == [1000 - 29, 600 - 29]
+    assert done == [500, 1000, 1500]
+    assert all(evaluation.step_time_s is not None for evaluation in filtered)
+    with pytest.raises(TraceError, match=r"^short: the log has 20 samples"):
+        evaluate_runs(["short"], [LOG.select(slice(0, 20))], LegOdometry(RobotDescription.load("go2")))
 
 
 def test_starting_at_the_reference_needs_no_alignment_at_the_start(estimator):

@@ -15,6 +15,7 @@ from trace_ros.baselines.registry import TRACE, check_estimator, default_model, 
 from trace_ros.cli.common import console, progress_bar, say
 from trace_ros.cli.options import comma_parts, seed_numbers
 from trace_ros.errors import TraceError
+from trace_ros.estimator.engines import DEFAULT_ENGINE
 from trace_ros.evaluation.courses import Row, course_runs, evaluate_courses, mean_rows
 from trace_ros.evaluation.metrics import MetricSettings
 from trace_ros.evaluation.report import alignment_text
@@ -35,6 +36,7 @@ def evaluate_on_courses(
     jobs: int,
     estimator: str = TRACE,
     backend: str | None = None,
+    engine: str = DEFAULT_ENGINE,
 ) -> dict[str, Any]:
     """Judge models on a set of courses, print a table for each, and return the result for machines.
 
@@ -71,6 +73,7 @@ def evaluate_on_courses(
                 settings=settings,
                 initial=initial,  # type: ignore[arg-type]
                 estimator=estimator,
+                engine=engine,
                 progress=lambda done: progress.update(task, completed=done),
             )
     except KeyboardInterrupt:
@@ -91,6 +94,7 @@ def evaluate_on_courses(
     return {
         "robot": robot,
         "estimator": estimator,
+        "engine": engine if estimator == TRACE else None,
         "models": labels,
         "courses": courses,
         "backend": backend,

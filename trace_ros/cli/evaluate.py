@@ -11,6 +11,7 @@ from trace_ros.cli.common import check_output, console, write_json
 from trace_ros.cli.options import (
     AlignmentOption,
     BackendOption,
+    EngineOption,
     EstimatorOption,
     HorizonOption,
     ImuOption,
@@ -40,6 +41,7 @@ def evaluate(
         ),
     ] = None,
     estimator: EstimatorOption = "trace",
+    engine: EngineOption = "torchscript",
     courses: Annotated[
         str | None,
         typer.Option(
@@ -59,13 +61,18 @@ def evaluate(
     imu_topic: ImuOption = None,
     joint_topic: JointOption = None,
     reference_topic: ReferenceOption = None,
+    stepwise: Annotated[
+        bool, typer.Option("--stepwise", help="Step sample by sample, as the node does, and take the time of a step.")
+    ] = False,
     estimate: Annotated[
         Path | None, typer.Option(help="Write the trajectory: .npz or .tum; a folder when there are several logs.")
     ] = None,
     report: Annotated[Path | None, typer.Option(help="Write report.html and pictures into this folder.")] = None,
     json_file: JsonOption = None,
 ) -> None:
-    """Run the estimator over logs, exactly as on the robot, and print the errors against their reference.
+    """Run the estimator over logs, with the poses it has on the robot, and print the errors against their reference.
+
+    Several logs go through the network side by side, which is quicker than one after another.
 
     With --courses a simulated robot walks each course with each seed; its logs are kept, so that another model is
     judged on the same.
@@ -77,6 +84,7 @@ def evaluate(
             "--imu-topic": imu_topic,
             "--joint-topic": joint_topic,
             "--reference-topic": reference_topic,
+            "--stepwise": stepwise,
             "--estimate": estimate,
             "--report": report,
         }
@@ -99,6 +107,7 @@ def evaluate(
             jobs or 2,
             estimator,
             backend,
+            engine,
         )
         if json_file is not None:
             write_json(json_file, judged)
@@ -125,7 +134,7 @@ def evaluate(
     from trace_ros.evaluation.runner import write_estimate
 
     loaded, evaluations = evaluate_logs(
-        logs, robot, model[0] if model else None, settings, topics, initial, odometry_topic, estimator
+        logs, robot, model[0] if model else None, settings, topics, initial, odometry_topic, estimator, engine, stepwise
     )
     show(evaluations, settings, subject(robot, loaded, odometry_topic))
     if estimate is not None:

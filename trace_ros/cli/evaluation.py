@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,11 +16,12 @@ from trace_ros.bags.files import file_kind
 from trace_ros.baselines.registry import TRACE, check_estimator, load_estimator
 from trace_ros.cli.common import console, progress_bar, say
 from trace_ros.errors import TraceError
+from trace_ros.estimator.engines import DEFAULT_ENGINE
 from trace_ros.estimator.estimator import TraceEstimator
 from trace_ros.estimator.interface import Estimator
 from trace_ros.evaluation.metrics import MetricSettings, Statistics
 from trace_ros.evaluation.report import alignment_text, metric_rows, run_rows, summary_rows, write_report
-from trace_ros.evaluation.runner import Evaluation, InitialPose, evaluate_odometry, evaluate_run, file_names
+from trace_ros.evaluation.runner import Evaluation, InitialPose, evaluate_odometry, evaluate_runs, file_names
 from trace_ros.robot import RobotDescription
 
 
@@ -33,8 +34,10 @@ def evaluate_logs(
     initial: str,
     odometry_topic: str | None,
     name_of_estimator: str = TRACE,
+    engine: str = DEFAULT_ENGINE,
+    stepwise: bool = False,
 ) -> tuple[Estimator | None, list[Evaluation]]:
-    """Evaluate logs one after another, with progress.
+    """Read logs and evaluate them, with progress: TRACE all at once, others (and recorded odometry) one by one.
 
     Returns:
         The estimator that was used, None for a recorded odometry; and an evaluation for each log.
@@ -56,24 +59,31 @@ def evaluate_logs(
     if odometry_topic is None:
         # One step is a handful of small products: threads cost more than they bring.
         torch.set_num_threads(1)
-        estimator = load_estimator(name_of_estimator, description, model)
-    evaluations = []
-    for path, name in zip(logs, names, strict=True):
-        if odometry_topic is not None:
-            evaluations.append(_judge_odometry(path, name, odometry_topic, topics, settings))
-            continue
-        assert estimator is not None
+        estimator = load_estimator(name_of_estimator, description, model, engine=engine)
+    if odometry_topic is not None:
+        return None, [
+            _judge_odometry(path, name, odometry_topic, topics, settings)
+            for path, name in zip(logs, names, strict=True)
+        ]
+    assert estimator is not None
+    read = []
+    for path in logs:
         say(f"reading {path}")
         log, bag_report = read_log(path, description, topics)
         for note in bag_report.notes if bag_report else ():
             say(f"note: {note}")
-        with progress_bar() as progress:
-            task = progress.add_task(name, total=len(log))
-
-            def advance(done: int, update: Callable[..., None] = progress.update, task: Any = task) -> None:
-                update(task, completed=done)
-
-            evaluations.append(evaluate_run(name, log, estimator, settings, initial, advance))  # type: ignore[arg-type]
+        read.append(log)
+    with progress_bar() as progress:
+        task = progress.add_task(names[0] if len(names) == 1 else f"{len(names)} logs", total=sum(map(len, read)))
+        evaluations = evaluate_runs(
+            names,
+            read,
+            estimator,
+            settings,
+            initial,  # type: ignore[arg-type]
+            lambda done: progress.update(task, completed=done),
+            stepwise,
+        )
     return estimator, evaluations
 
 
@@ -170,6 +180,7 @@ def result(
         "robot": robot,
         "estimator": None if estimator is None else estimator.name,
         "model": None if estimator is None else estimator.source,
+        "engine": estimator.engine if isinstance(estimator, TraceEstimator) else None,
         "settings": settings.model_dump(mode="json"),
         "logs": [evaluation.to_dict() for evaluation in evaluations],
     }

@@ -31,6 +31,9 @@ ReferenceOption = Annotated[str | None, typer.Option(help="nav_msgs/Odometry top
 EstimatorOption = Annotated[
     str, typer.Option(help="What estimates: trace, iekf, iekf_sr or leg_odometry (docs/baselines.md).")
 ]
+EngineOption = Annotated[
+    str, typer.Option(help="What computes the network: torchscript, or onnxruntime where that is installed.")
+]
 BackendOption = Annotated[
     str | None, typer.Option(help="Physics engine instead of the course's: mujoco, bullet or raisim.")
 ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,11 +66,22 @@ def run_logs(
     for index, run in enumerate(runs):
         if fault := run.fault():
             raise TraceError(fault if names is None else f"{names[index]}: {fault}")
-    stepper = _SideBySide(estimator) if estimator.engine == DEFAULT_ENGINE else _OneByOne(estimator)
-    for done in stepper.through(runs):
+    for done in _stepper(estimator).through(runs):
         if progress is not None:
             progress(done)
     return [run.result() for run in runs]
+
+
+_steppers: WeakKeyDictionary[TraceEstimator, _SideBySide | _OneByOne] = WeakKeyDictionary()
+
+
+def _stepper(estimator: TraceEstimator) -> _SideBySide | _OneByOne:
+    """What steps the estimator's network; made once, since a script takes a second."""
+    stepper = _steppers.get(estimator)
+    if stepper is None:
+        kind = _SideBySide if estimator.engine == DEFAULT_ENGINE else _OneByOne
+        stepper = _steppers[estimator] = kind(estimator)
+    return stepper
 
 
 @dataclass
@@ -285,7 +297,7 @@ class _SideBySide:
             item.run.orientation[part] = orientation[:, place]
             item.row += count
             item.state = states[place]
-        return states[0].index
+        return states[0].place
 
 
 class _Active:

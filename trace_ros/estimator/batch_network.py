@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from trace_ros.estimator import observation as obs
 from trace_ros.estimator.folding import FoldedWeights, fold
-from trace_ros.estimator.network import QUERY_SIZE, TOKEN_NAMES, TraceNetwork
+from trace_ros.estimator.network import LEG_TOKENS, QUERY_SIZE, TOKEN_NAMES, TraceNetwork
 from trace_ros.estimator.observation import QUERY_CHANNELS
 from trace_ros.estimator.streaming import prime
 from trace_ros.geometry import GRAVITY, FloatArray
@@ -40,7 +40,7 @@ class LoopState(NamedTuple):
         hidden: ([B,] hidden).
         orientation: ([B,] 4) float64 quaternion x, y, z, w.
         fed: ([B,] 7) float32: see `_FED_BACK`; gravity is negative.
-        index: place of the oldest column in the ring.
+        place: of the oldest column in the ring.
     """
 
     channels: Tensor
@@ -50,20 +50,22 @@ class LoopState(NamedTuple):
     hidden: Tensor
     orientation: Tensor
     fed: Tensor
-    index: int
+    place: int
 
 
 class LoopInputs(NamedTuple):
     """What is known of n samples beforehand.
 
     Attributes:
-        channels: ([B,] n * 11) normalised by their means; what is fed back is to be added.
+        channels: ([B,] n * 11) less their means; what is fed back is to be added.
+        columns: ([B,] n * d) room for those of the first convolution.
         features: (n, [B,] 6, F) of the tokens.
         head: (n, [B,] 256) of the head's first layer.
         term, factor: (n, [B,] 9) of its last.
     """
 
     channels: Tensor
+    columns: Tensor
     features: Tensor
     head: Tensor
     term: Tensor
@@ -71,7 +73,7 @@ class LoopInputs(NamedTuple):
 
 
 class LoopOutputs(NamedTuple):
-    """What n steps give: motion (n, [B,] 9), attention (n, [B,] 6), orientation (n, [B,] 4) after each, float64."""
+    """What n steps give: motion (n, [B,] 9), attention (n, [B,] 6), orientation (n, B, 4) after each, float64."""
 
     motion: Tensor
     attention: Tensor
@@ -86,7 +88,7 @@ def _affine(bias: Tensor, value: Tensor, weight: Tensor) -> Tensor:
 
 
 class TraceLoop(nn.Module):
-    """Steps of the network, scripted; `run_one` and `run_several` differ in how the pose is followed only."""
+    """Steps of the network with what feeds back, scripted."""
 
     width: Final[int]
     hidden_size: Final[int]
@@ -127,10 +129,6 @@ class TraceLoop(nn.Module):
         # A levelled accelerometer is the reading less gravity, in the token as in the query.
         accel = slice(self.width, self.width + 3)
         self.accel_scale = weights.features[accel, obs.ACCEL].diagonal().contiguous()
-        # Unit quaternions multiply by a matrix that is linear in the right one: (4) -> (4 * 4).
-        self.product = _quaternion_product().to(torch.float64)
-        # And roll, pitch and gravity come from their squares: (4 * 4) -> (5).
-        self.attitude = _attitude().to(torch.float64)
 
     def _network(
         self,
@@ -140,6 +138,7 @@ class TraceLoop(nn.Module):
         total: Tensor,
         hidden: Tensor,
         features: Tensor,
+        accel: Tensor,
         fed: Tensor,
         head: Tensor,
         step: int,
@@ -163,7 +162,7 @@ class TraceLoop(nn.Module):
 
         query = functional.layer_norm(_affine(self.query_bias, total, self.query), [width])
         asked = _affine(self.asked_bias, query, self.asked).unflatten(-1, [-1, features.shape[-1]])
-        features.select(-2, 0).narrow(-1, width, 3).addcmul_(fed.narrow(-1, 0, 3), self.accel_scale)
+        accel.addcmul_(fed.narrow(-1, 0, 3), self.accel_scale)
         weights = torch.softmax(torch.matmul(asked, features.transpose(-1, -2)), dim=-1)
         found = _affine(self.found_bias, torch.matmul(weights, features).flatten(-2), self.found)
         context, attention = found.narrow(-1, 0, width), found.narrow(-1, width, self.tokens)
@@ -181,143 +180,72 @@ class TraceLoop(nn.Module):
         return total, hidden, attention, torch.relu_(_affine(self.head_2_bias, inner, self.head_2))
 
     @torch.jit.export
-    def run_several(
-        self, state: LoopState, inputs: LoopInputs, turns: Tensor, moves: Tensor
+    def run(
+        self, state: LoopState, inputs: LoopInputs, turns: list[float], moves: list[bool]
     ) -> tuple[LoopOutputs, LoopState]:
         """n steps of B logs.
 
         Args:
             state: is used up.
             inputs: are used up.
-            turns: (n, B, 1) float64 factor on the rotation; 0 where the pose stays.
-            moves: (n, B, 1) float64; 0 where the velocity is held at zero.
+            turns: n * B factors on the rotation, those of one step after the other; 0 where the pose stays.
+            moves: n * B; false where the velocity is held at zero.
         """
         kept, size = self.kernel - 1, self.query_size
-        channels = torch.cat((state.channels, inputs.channels), dim=1)
-        steps, batch = inputs.term.shape[0], channels.shape[0]
-        columns = torch.zeros([batch, (kept + steps) * self.width])
-        columns.narrow(1, 0, kept * self.width).copy_(state.columns)
-        motions, attentions = torch.empty([steps, batch, 9]), torch.empty([steps, batch, self.tokens])
-        orientations = torch.empty([steps, batch, 4], dtype=torch.float64)
-        ring, total, hidden, fed, index = state.ring, state.total, state.hidden, state.fed, state.index
-        orientation = state.orientation
-        for step in range(steps):
+        channels = torch.cat((state.channels, inputs.channels), dim=-1)
+        # Lists of rows: to index one costs less than to make a view.
+        features, head = inputs.features.unbind(0), inputs.head.unbind(0)
+        accel = inputs.features.select(-2, 0).narrow(-1, self.width, 3).unbind(0)
+        term, factor = inputs.term.unbind(0), inputs.factor.unbind(0)
+        columns = torch.cat((state.columns, inputs.columns), dim=-1)
+        motions: list[Tensor] = []
+        attentions: list[Tensor] = []
+        orientations: list[float] = []
+        ring, total, hidden, fed, index = state.ring, state.total, state.hidden, state.fed, state.place
+        pose: list[float] = state.orientation.view(-1).tolist()
+        batch = len(pose) // 4
+        for step in range(len(term)):
             total, hidden, attention, inner = self._network(
-                channels, columns, ring, total, hidden, inputs.features.select(0, step), fed,
-                inputs.head.select(0, step), step, index,
-            )  # fmt: skip
+                channels, columns, ring, total, hidden, features[step], accel[step], fed, head[step], step, index
+            )
             index = index + 1 if index + 1 < ring.shape[0] else 0
-            motion = _affine(inputs.term.select(0, step), inner, self.head_3).mul_(inputs.factor.select(0, step))
-            motions.select(0, step).copy_(motion)
-            attentions.select(0, step).copy_(attention)
+            motion = _affine(term[step], inner, self.head_3).mul_(factor[step])
+            motions.append(motion)
+            attentions.append(attention)
 
-            motion = motion.to(torch.float64)
-            rotation = motion.narrow(1, 3, 3) * turns.select(0, step)
-            angle = torch.sqrt((rotation * rotation).sum(dim=1, keepdim=True))
-            # sinc(x) is sin(pi x) / (pi x).
-            scale = torch.sinc(angle * (0.5 / math.pi)) * 0.5
-            turn = torch.cat((rotation * scale, torch.cos(angle * 0.5)), dim=1)
-            turned = torch.bmm(torch.mm(turn, self.product).view(batch, 4, 4), orientation.unsqueeze(2)).squeeze(2)
-            orientation = turned / torch.sqrt((turned * turned).sum(dim=1, keepdim=True))
-            orientations.select(0, step).copy_(orientation)
-            squares = (orientation.unsqueeze(2) * orientation.unsqueeze(1)).view(batch, 16)
-            x, y, z, tilt, level = torch.mm(squares, self.attitude).split(1, dim=1)
-            fed = torch.cat(
-                (
-                    x * self.gravity, y * self.gravity, z * self.gravity,
-                    torch.atan2(tilt, level), torch.asin(torch.clamp(x, -1.0, 1.0)),
-                    motion.narrow(1, 6, 2) * moves.select(0, step),
-                ),
-                dim=1,
-            ).to(torch.float32)  # fmt: skip
-        return LoopOutputs(motions, attentions, orientations), LoopState(
-            channels.narrow(1, channels.shape[1] - kept * size, kept * size),
-            columns.narrow(1, columns.shape[1] - kept * self.width, kept * self.width),
-            ring, total, hidden, orientation, fed, index,
-        )  # fmt: skip
-
-    @torch.jit.export
-    def run_one(
-        self, state: LoopState, inputs: LoopInputs, turns: list[float], moves: list[bool]
-    ) -> tuple[LoopOutputs, LoopState]:
-        """n steps of one log; arguments as of `run_several`, without the batch dimension."""
-        kept, size = self.kernel - 1, self.query_size
-        channels = torch.cat((state.channels, inputs.channels))
-        steps = inputs.term.shape[0]
-        columns = torch.zeros([(kept + steps) * self.width])
-        columns.narrow(0, 0, kept * self.width).copy_(state.columns)
-        motions, attentions = torch.empty([steps, 9]), torch.empty([steps, self.tokens])
-        orientations = torch.empty([steps, 4], dtype=torch.float64)
-        ring, total, hidden, fed, index = state.ring, state.total, state.hidden, state.fed, state.index
-        start: list[float] = state.orientation.tolist()
-        x, y, z, w = start[0], start[1], start[2], start[3]
-        for step in range(steps):
-            total, hidden, attention, inner = self._network(
-                channels, columns, ring, total, hidden, inputs.features.select(0, step), fed,
-                inputs.head.select(0, step), step, index,
-            )  # fmt: skip
-            index = index + 1 if index + 1 < ring.shape[0] else 0
-            motion = _affine(inputs.term.select(0, step), inner, self.head_3).mul_(inputs.factor.select(0, step))
-            motions.select(0, step).copy_(motion)
-            attentions.select(0, step).copy_(attention)
-
-            # As `PoseIntegrator` does it.
-            told: list[float] = motion.tolist()
-            factor = turns[step]
-            rx, ry, rz = factor * told[3], factor * told[4], factor * told[5]
-            angle = math.sqrt(rx * rx + ry * ry + rz * rz)
-            scale = 0.5 - angle * angle / 48 if angle < 1e-4 else math.sin(angle / 2) / angle
-            bx, by, bz, bw = scale * rx, scale * ry, scale * rz, math.cos(angle / 2)
-            ax, ay, az, aw = x, y, z, w
-            x = aw * bx + ax * bw + ay * bz - az * by
-            y = aw * by - ax * bz + ay * bw + az * bx
-            z = aw * bz + ax * by - ay * bx + az * bw
-            w = aw * bw - ax * bx - ay * by - az * bz
-            norm = math.sqrt(x * x + y * y + z * z + w * w)
-            x, y, z, w = x / norm, y / norm, z / norm, w / norm
-            orientations.select(0, step).copy_(torch.tensor([x, y, z, w], dtype=torch.float64))
-            nose_down, left_up = 2 * (w * y - z * x), 2 * (w * x + y * z)
-            level = 1 - 2 * (x * x + y * y)
-            fed = torch.tensor(
-                [
+            # Number by number: on vectors of three or four, whole tensors cost more up to some twenty logs.
+            told: list[float] = motion.view(-1).tolist()
+            back: list[float] = []
+            for log in range(batch):
+                share, moving = turns[step * batch + log], moves[step * batch + log]
+                first, at = 9 * log, 4 * log
+                # As `PoseIntegrator` does it.
+                rx, ry, rz = share * told[first + 3], share * told[first + 4], share * told[first + 5]
+                angle = math.sqrt(rx * rx + ry * ry + rz * rz)
+                scale = 0.5 - angle * angle / 48 if angle < 1e-4 else math.sin(angle / 2) / angle
+                bx, by, bz, bw = scale * rx, scale * ry, scale * rz, math.cos(angle / 2)
+                ax, ay, az, aw = pose[at], pose[at + 1], pose[at + 2], pose[at + 3]
+                x = aw * bx + ax * bw + ay * bz - az * by
+                y = aw * by - ax * bz + ay * bw + az * bx
+                z = aw * bz + ax * by - ay * bx + az * bw
+                w = aw * bw - ax * bx - ay * by - az * bz
+                norm = math.sqrt(x * x + y * y + z * z + w * w)
+                x, y, z, w = x / norm, y / norm, z / norm, w / norm
+                orientations += [x, y, z, w]
+                pose[at], pose[at + 1], pose[at + 2], pose[at + 3] = x, y, z, w
+                nose_down, left_up, level = 2 * (w * y - z * x), 2 * (w * x + y * z), 1 - 2 * (x * x + y * y)
+                back += [
                     self.gravity * nose_down, -self.gravity * left_up, -self.gravity * level,
                     math.atan2(left_up, level), math.asin(max(-1.0, min(1.0, nose_down))),
-                    told[6] if moves[step] else 0.0, told[7] if moves[step] else 0.0,
-                ],
-                dtype=torch.float32,
-            )  # fmt: skip
-        return LoopOutputs(motions, attentions, orientations), LoopState(
-            channels.narrow(0, channels.shape[0] - kept * size, kept * size),
-            columns.narrow(0, columns.shape[0] - kept * self.width, kept * self.width),
-            ring, total, hidden, torch.tensor([x, y, z, w], dtype=torch.float64), fed, index,
+                    told[first + 6] if moving else 0.0, told[first + 7] if moving else 0.0,
+                ]  # fmt: skip
+            fed = torch.tensor(back, dtype=torch.float32).view_as(fed)
+        followed = torch.tensor(orientations, dtype=torch.float64).view(len(term), batch, 4)
+        return LoopOutputs(torch.stack(motions), torch.stack(attentions), followed), LoopState(
+            channels.narrow(-1, channels.shape[-1] - kept * size, kept * size),
+            columns.narrow(-1, columns.shape[-1] - kept * self.width, kept * self.width),
+            ring, total, hidden, torch.tensor(pose, dtype=torch.float64).view_as(state.orientation), fed, index,
         )  # fmt: skip
-
-
-def _quaternion_product() -> Tensor:
-    """(4, 16): ``(turn @ this).view(4, 4) @ q`` is ``q`` times ``turn``, both x, y, z, w."""
-    x, y, z, w = range(4)
-    table = torch.zeros(4, 4, 4)
-    # Row of the result, factor from turn, from q: as in `PoseIntegrator`.
-    for row, turn, q, sign in (
-        (x, x, w, 1), (x, w, x, 1), (x, z, y, 1), (x, y, z, -1),
-        (y, y, w, 1), (y, z, x, -1), (y, w, y, 1), (y, x, z, 1),
-        (z, z, w, 1), (z, y, x, 1), (z, x, y, -1), (z, w, z, 1),
-        (w, w, w, 1), (w, x, x, -1), (w, y, y, -1), (w, z, z, -1),
-    ):  # fmt: skip
-        table[turn, row, q] = sign
-    return table.view(4, 16)
-
-
-def _attitude() -> Tensor:
-    """(16, 5): from products of a unit quaternion to gravity's negative (3), and sine and cosine part of roll."""
-    x, y, z, w = range(4)
-    table = torch.zeros(4, 4, 5)
-    table[w, y, 0], table[z, x, 0] = 2, -2  # the sine of pitch: nose down
-    table[w, x, 3], table[y, z, 3] = 2, 2
-    for axis, sign in ((x, -1), (y, -1), (z, 1), (w, 1)):  # 1 - 2 (x x + y y) on a unit quaternion
-        table[axis, axis, 4] = sign
-    table[:, :, 1], table[:, :, 2] = -table[:, :, 3], -table[:, :, 4]
-    return table.view(16, 5)
 
 
 class BatchNetwork:
@@ -329,7 +257,7 @@ class BatchNetwork:
             loop = TraceLoop(network).eval()
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*torch.jit.*", category=DeprecationWarning)
-            self._loop = torch.jit.freeze(torch.jit.script(loop), preserved_attrs=["run_one", "run_several"])
+            self._loop = torch.jit.freeze(torch.jit.script(loop), preserved_attrs=["run"])
         self._gravity = loop.gravity
         self._levels = network.config.kernel - 1
 
@@ -375,28 +303,27 @@ class BatchNetwork:
         Args:
             states: B, used up.
             observation: (B, n, 47); roll, pitch and velocity are zero.
-            turns: (B, n) factor on the rotation.
+            turns: (B, n) factor on the rotation; 0 where the pose stays.
             moves: (B, n) whether the velocity is not held at zero.
 
         Returns:
             Outputs with a batch dimension, and the states after.
         """
+        factors, moving = turns.T.flatten().tolist(), moves.T.flatten().tolist()
         with torch.inference_mode():
             inputs = self._inputs(torch.from_numpy(observation))
             if len(states) == 1:
-                single = LoopInputs(*(value.squeeze(0 if place == 0 else 1) for place, value in enumerate(inputs)))
-                outputs, state = self._loop.run_one(states[0], single, turns[0].tolist(), moves[0].tolist())
-                return LoopOutputs(*(value.unsqueeze(1) for value in outputs)), [LoopState(*state)]
+                single = LoopInputs(*(value.squeeze(0 if place < 2 else 1) for place, value in enumerate(inputs)))
+                (motion, attention, orientation), state = self._loop.run(states[0], single, factors, moving)
+                outputs = LoopOutputs(motion.unsqueeze(1), attention.unsqueeze(1), orientation)
+                return outputs, [LoopState(*state)]
             *tensors, _ = zip(*states, strict=True)
-            together = LoopState(
-                *(torch.stack(value, dim=1 if place == 2 else 0) for place, value in enumerate(tensors)),
-                states[0].index,
-            )
-            wide = [torch.from_numpy(np.ascontiguousarray(v.T[:, :, None], dtype=np.float64)) for v in (turns, moves)]
-            outputs, after = self._loop.run_several(together, inputs, *wide)
-            *tensors, index = after
+            # The ring has its batch dimension within.
+            stacked = (torch.stack(value, dim=1 if place == 2 else 0) for place, value in enumerate(tensors))
+            together = LoopState._make((*stacked, states[0].place))
+            outputs, (*tensors, index) = self._loop.run(together, inputs, factors, moving)
             parts = [value.unbind(1 if place == 2 else 0) for place, value in enumerate(tensors)]
-            return LoopOutputs(*outputs), [LoopState(*part, index) for part in zip(*parts, strict=True)]
+            return LoopOutputs(*outputs), [LoopState._make((*part, index)) for part in zip(*parts, strict=True)]
 
     def _inputs(self, observation: Tensor) -> LoopInputs:
         """What can be said of observations (B, n, 47) before the steps."""
@@ -408,14 +335,33 @@ class BatchNetwork:
         joints = centred[..., obs.JOINT_POSITION.start : obs.JOINT_TORQUE.stop]
         direct = functional.linear(centred, weights.direct[_SINES:], weights.direct_bias[_SINES:])
         term, factor = direct.transpose(0, 1).chunk(2, dim=-1)
-        sensors = torch.cat((channels, channels.new_zeros(batch, steps, _SINES), joints), dim=-1).transpose(0, 1)
-        features = functional.linear(sensors, weights.features, weights.features_bias)
-        features = torch.maximum(features, weights.features_floor).unflatten(-1, [len(TOKEN_NAMES), -1])
+        features = self._features(channels.transpose(0, 1), joints.transpose(0, 1))
         before = weights.convolution_2.shape[0] + weights.gru_hidden_new.shape[1]
         head = functional.linear(
             channels.transpose(0, 1), weights.head_1[:, before : before + QUERY_SIZE], weights.head_1_bias
         )
-        return LoopInputs(channels.flatten(1), features, head, term.contiguous(), factor.contiguous())
+        columns = channels.new_zeros(batch, steps * weights.convolution_2.shape[0])
+        return LoopInputs(channels.flatten(1), columns, features, head, term.contiguous(), factor.contiguous())
+
+    def _features(self, channels: Tensor, joints: Tensor) -> Tensor:
+        """Features of the tokens (n, B, 6, F) from channels (n, B, 11) and joints (n, B, 36), token by token.
+
+        In one product, as a step has it, most of the weights are zero.
+        """
+        weights, count = self._weights, len(TOKEN_NAMES)
+        width = weights.convolution_2.shape[0]
+        table = weights.features.view(count, -1, weights.features.shape[1])
+        bias = weights.features_bias.view(count, -1)
+        features = bias.expand(*channels.shape[:2], *bias.shape).clone()
+        for token, part in enumerate((obs.ACCEL, obs.GYRO)):
+            rows = slice(width + 3 * token, width + 3 * token + 3)
+            features[..., token, rows] += channels[..., part] * table[token, rows, part].diagonal()
+        first = QUERY_SIZE + _SINES
+        for token in range(LEG_TOKENS.start, LEG_TOKENS.stop):
+            used = table[token, :width, first:].any(dim=0)
+            hidden = functional.linear(joints[..., used], table[token, :width, first:][:, used], bias[token, :width])
+            features[..., token, :width] = torch.relu_(hidden)
+        return features
 
 
 def gravity(roll_pitch: FloatArray) -> FloatArray:

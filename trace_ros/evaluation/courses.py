@@ -1,7 +1,7 @@
 """Estimators on a set of simulated courses: the logs are simulated once and kept, every model is judged on the same.
 
-Work is spread over processes, one course and seed at a time. Each runs the estimator's own step, sample by sample, with
-its own output fed back, as on the robot.
+Work is spread over processes. In each, TRACE runs through several walks side by side (`trace_ros.estimator.batch`);
+another estimator steps through one after another. Their own output is fed back, as on the robot.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ import torch
 
 from trace_ros.baselines.registry import TRACE, label, load_estimator
 from trace_ros.errors import TraceError
+from trace_ros.estimator.engines import DEFAULT_ENGINE
 from trace_ros.estimator.interface import Estimator
 from trace_ros.evaluation.metrics import MetricSettings
 from trace_ros.evaluation.processes import spread
-from trace_ros.evaluation.runner import InitialPose, evaluate_run
+from trace_ros.evaluation.runner import InitialPose, evaluate_runs
 from trace_ros.logs import SensorLog
 from trace_ros.robot import RobotDescription
 from trace_ros.sim.course import Course, simulate_course
@@ -119,6 +120,7 @@ def evaluate_courses(
     initial: InitialPose = "gravity",
     progress: Callable[[float], None] | None = None,
     estimator: str = TRACE,
+    engine: str = DEFAULT_ENGINE,
 ) -> list[Row]:
     """Judge models on courses; simulates what is not in the cache.
 
@@ -132,6 +134,7 @@ def evaluate_courses(
         initial: see `trace_ros.evaluation.runner.evaluate_run`.
         progress: called now and then with how many runs are done, broken ones included.
         estimator: what the models are of, one of `trace_ros.baselines.registry.ESTIMATORS`.
+        engine: what computes the network of ``trace`` (see `trace_ros.estimator.engines`).
 
     Returns:
         A row for each model, course and seed, in this order.
@@ -140,57 +143,82 @@ def evaluate_courses(
         TraceError: a bad model, set or log, or a robot that fell.
     """
     description = robot if isinstance(robot, RobotDescription) else RobotDescription.load(robot)
-    judge = Judge(tuple(models), description, settings or MetricSettings(), initial, estimator)
+    judge = Judge(tuple(models), description, settings or MetricSettings(), initial, estimator, engine)
     runs = course_runs(courses, description, only, seeds, cache)
     for model in judge.models:  # a bad one must fail here, not after the simulation
-        load_estimator(estimator, description, model)
-    rows = spread(judge, runs, jobs, progress)
+        load_estimator(estimator, description, model, engine=engine)
+    parts = _parts(len(runs), jobs, MOST_WALKS if estimator == TRACE else 1)
+    tell = None if progress is None else lambda done: progress(len(runs) * done / len(parts))
+    judged = spread(judge, [tuple(runs[index] for index in part) for part in parts], jobs, tell)
+    rows: list[list[Row]] = [[] for _ in runs]
+    for part, of_part in zip(parts, judged, strict=True):
+        for index, of_run in zip(part, of_part, strict=True):
+            rows[index] = of_run
     # By model first: that is how tables are read.
     return [row for at in range(len(judge.models)) for run in rows for row in run[at : at + 1]]
 
 
+MOST_WALKS = 16
+"""Walks that a process takes at once: their logs are all in memory."""
+
+
+def _parts(runs: int, jobs: int, most: int) -> list[range]:
+    """Indices of runs that go together, as evenly as may be, and as many parts as keep all processes busy."""
+    rounds = -(-runs // (jobs * most))
+    count = min(runs, rounds * jobs)
+    return [range(first, runs, count) for first in range(count)]
+
+
 @dataclass(frozen=True)
 class Judge:
-    """What turns a run into rows, one a model."""
+    """What turns runs into rows, for each run one a model."""
 
     models: tuple[Path, ...]
     robot: RobotDescription
     settings: MetricSettings
     initial: InitialPose
     estimator: str = TRACE
+    engine: str = DEFAULT_ENGINE
 
     def __post_init__(self) -> None:
         if not self.models:
             raise TraceError("no model to judge")
         object.__setattr__(self, "_estimators", {})
 
-    def __call__(self, run: CourseRun, progress: Callable[[float], None]) -> list[Row]:
+    def __call__(self, runs: Sequence[CourseRun], progress: Callable[[float], None]) -> list[list[Row]]:
         """The rows; ``progress`` hears the part done, 0 to 1."""
         # One step is a handful of small products: threads cost more than they bring.
         torch.set_num_threads(1)
-        parts = 1 + len(self.models)
-        log = course_log(run, self.robot, lambda done: progress(done / parts))
-        rows = []
+        steps = 1 + len(self.models)
+        logs = []
+        for index, run in enumerate(runs):
+
+            def simulated(done: float, before: int = index) -> None:
+                progress((before + done) / (len(runs) * steps))
+
+            logs.append(course_log(run, self.robot, simulated))
+        names, samples = [f"{run.course}_{run.seed}" for run in runs], sum(map(len, logs))
+        relative = f"re{self.settings.horizon_s:g}_position_m"
+        rows: list[list[Row]] = [[] for _ in runs]
         for index, model in enumerate(self.models):
 
-            def advance(samples: int, before: int = index + 1) -> None:
-                progress((before + samples / len(log)) / parts)
+            def advance(done: int, before: int = index + 1) -> None:
+                progress((before + min(done / samples, 1.0)) / steps)
 
-            name = f"{run.course}_{run.seed}"
-            evaluation = evaluate_run(name, log, self._estimator(model), self.settings, self.initial, advance)
-            assert evaluation.metrics is not None
-            figures = evaluation.metrics.to_dict()
-            relative = f"re{self.settings.horizon_s:g}_position_m"
-            rows.append(
-                {"course": run.course, "seed": run.seed, "model": label(self.estimator, model)}
-                | {name: figures[name] for name in (*FIGURES, relative)}
-            )
+            evaluations = evaluate_runs(names, logs, self._estimator(model), self.settings, self.initial, advance)
+            for run, evaluation, own in zip(runs, evaluations, rows, strict=True):
+                assert evaluation.metrics is not None
+                figures = evaluation.metrics.to_dict()
+                own.append(
+                    {"course": run.course, "seed": run.seed, "model": label(self.estimator, model)}
+                    | {name: figures[name] for name in (*FIGURES, relative)}
+                )
         return rows
 
     def _estimator(self, model: Path) -> Estimator:
         loaded: dict[Path, Estimator] = self._estimators  # type: ignore[attr-defined]
         if model not in loaded:
-            loaded[model] = load_estimator(self.estimator, self.robot, model)
+            loaded[model] = load_estimator(self.estimator, self.robot, model, engine=self.engine)
         return loaded[model]
 
 

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trace_ros.errors import TraceError
+from trace_ros.estimator.batch import run_logs
+from trace_ros.estimator.estimator import TraceEstimator
 from trace_ros.estimator.interface import Estimator
 from trace_ros.estimator.observation import WINDOW
 from trace_ros.estimator.run import run_estimator
@@ -37,8 +39,9 @@ class Evaluation:
         metrics, comparison: against the reference; None without one.
         attention: (M, 6) over `trace_ros.estimator.network.TOKEN_NAMES`, or None.
         stationary: (M,) whether the pose was held, or None.
-        step_time_s: (M,) wall time of each step, s, or None.
-        real_time_factor: duration of the log over the time the whole run took, or None.
+        step_time_s: (M,) wall time of each step, s, or None where it was not run step by step.
+        real_time_factor: duration of the log over the time the whole run took, or None. Of logs that ran side by side,
+            that of all together.
         notes: one line each.
     """
 
@@ -120,36 +123,88 @@ def evaluate_run(
     settings: MetricSettings | None = None,
     initial: InitialPose = "gravity",
     progress: Callable[[int], None] | None = None,
+    stepwise: bool = False,
 ) -> Evaluation:
     """Run an estimator over a log and compare with the log's reference, if it has one.
 
     Args:
         name: of the log.
         log: N samples.
-        estimator: is reset first.
+        estimator: of another method than TRACE, or with ``stepwise``, it is reset and stepped.
         settings: how to compare.
         initial: start level by gravity at the origin, or at the reference's pose.
         progress: called now and then with the number of samples done.
+        stepwise: see `evaluate_runs`.
 
     Raises:
         TraceError: the log is too short, or ``initial`` asks for a reference that is not there.
     """
-    pose = _reference_pose(name, log) if initial == "reference" else None
-    begin = time.perf_counter()
-    run = run_estimator(estimator, log, pose, progress)
-    elapsed = time.perf_counter() - begin
-    return _evaluation(
-        name,
-        estimator.name,
-        run.trajectory,
-        log,
-        log.reference,
-        settings,
-        attention=run.attention,
-        stationary=run.stationary,
-        step_time_s=run.step_time_s,
-        real_time_factor=log.duration_s / elapsed,
-    )
+    return evaluate_runs([name], [log], estimator, settings, initial, progress, stepwise)[0]
+
+
+def evaluate_runs(
+    names: Sequence[str],
+    logs: Sequence[SensorLog],
+    estimator: Estimator,
+    settings: MetricSettings | None = None,
+    initial: InitialPose = "gravity",
+    progress: Callable[[int], None] | None = None,
+    stepwise: bool = False,
+) -> list[Evaluation]:
+    """Run an estimator over logs and compare each with its reference, if it has one.
+
+    TRACE runs through all logs side by side (`trace_ros.estimator.batch`), which gives the poses of its steps to 1e-6;
+    another method goes through one after another.
+
+    Args:
+        names: of the logs.
+        logs: of any length.
+        estimator: of another method than TRACE, or with ``stepwise``, it is reset and stepped for each log.
+        settings: how to compare.
+        initial: start level by gravity at the origin, or at the reference's pose.
+        progress: called now and then with the number of samples done, over all logs.
+        stepwise: call `step` for each sample, as the node does, and take its time.
+
+    Raises:
+        TraceError: a log is too short, or ``initial`` asks for a reference that is not there; names the log.
+    """
+    poses = [
+        _reference_pose(name, log) if initial == "reference" else None for name, log in zip(names, logs, strict=True)
+    ]
+    if isinstance(estimator, TraceEstimator) and not stepwise:
+        begin = time.perf_counter()
+        runs = run_logs(estimator, logs, names, poses, progress)
+        factors = [sum(log.duration_s for log in logs) / (time.perf_counter() - begin)] * len(logs)
+    else:
+        runs, factors, done = [], [], 0
+        for name, log, pose in zip(names, logs, poses, strict=True):
+
+            def advance(samples: int, before: int = done) -> None:
+                if progress is not None:
+                    progress(before + samples)
+
+            begin = time.perf_counter()
+            try:
+                runs.append(run_estimator(estimator, log, pose, advance))
+            except TraceError as error:
+                raise TraceError(f"{name}: {error}") from error
+            factors.append(log.duration_s / (time.perf_counter() - begin))
+            done += len(log)
+    return [
+        _evaluation(
+            name,
+            estimator.name,
+            run.trajectory,
+            log,
+            log.reference,
+            settings,
+            attention=run.attention,
+            stationary=run.stationary,
+            step_time_s=run.step_time_s if run.step_time_s.size else None,
+            real_time_factor=factor,
+        )
+        for name, log, run, factor in zip(names, logs, runs, factors, strict=True)
+    ]
 
 
 def evaluate_odometry(
