@@ -39,7 +39,7 @@ setup(
     maintainer="trace_ros maintainers",
     maintainer_email="trace_ros@example.org",
     packages=find_packages(include=[PACKAGE, f"{PACKAGE}.*"]),
-    package_data={PACKAGE: ["py.typed"]},
+    package_data={PACKAGE: ["py.typed", "evaluation/templates/*"]},
     data_files=data_files(),
     python_requires=">=3.10",
     install_requires=["setuptools", *requirements("requirements.txt")],
@@ -52,10 +52,10 @@ setup(
     entry_points={
         "console_scripts": [
             "trace = trace_ros.cli:main",
-            "estimator = trace_ros.nodes.estimator_node:main",
-            "recorder = trace_ros.nodes.recorder_node:main",
-            "replay = trace_ros.nodes.replay_node:main",
-            "path = trace_ros.nodes.path_node:main",
+            "estimator = trace_ros.nodes.entry:estimator",
+            "recorder = trace_ros.nodes.entry:recorder",
+            "replay = trace_ros.nodes.entry:replay",
+            "path = trace_ros.nodes.entry:path",
         ],
     },
 )

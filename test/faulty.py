@@ -403,6 +403,14 @@ def twice_named(message: Any) -> None:
     message.name[3] = message.name[0]
 
 
+def among_hundreds(message: Any) -> None:
+    """Joints of a machine that is no robot stand before and after the robot's own."""
+    others = [f"valve_{k}" for k in range(300)]
+    message.name = [*others, *message.name, "last"]
+    for name in ("position", "velocity", "effort"):
+        setattr(message, name, [1.0] * len(others) + list(getattr(message, name)) + [0.0])
+
+
 def pause(milliseconds: int, at: int = 300) -> Callable[[Clean], Messages]:
     """Nothing from either stream for a while; the robot goes on meanwhile."""
     lost = milliseconds // 2
@@ -440,6 +448,8 @@ CASES = [
     Case("imu_negative_stamps", each("imu", SOME, lambda m: stamp(m, -5_000 * MS)), {"imu_unstamped": 11, "imu_gap": 11}, odometry=0.97),
     Case("imu_stamps_in_the_far_future", each("imu", SOME, lambda m: shifted(m, 10**9 * MS)), {"imu_stray": 11, "imu_gap": 11}, odometry=0.97),
     Case("imu_stamps_of_an_hour_ago", each("imu", SOME, lambda m: stamp(m, 5 * MS)), {"imu_stray": 11, "imu_gap": 11}, odometry=0.97),
+    Case("imu_stamps_at_the_end_of_time", each("imu", SOME, lambda m: stamp(m, (2**31 - 1) * 10**9 + 999_999_999)), {"imu_stray": 11, "imu_gap": 11}, odometry=0.97),
+    Case("imu_nanoseconds_that_overflow", each("imu", SOME, lambda m: setattr(m.header.stamp, "nanosec", 2**32 - 1)), {"imu_unstamped": 11, "imu_gap": 11}, odometry=0.97),
     Case("imu_two_wild_stamps_in_a_row", two_wild_stamps, {"imu_stray": 2, "imu_gap": 1}, odometry=0.97),
     Case("imu_stamps_in_packets", in_packets(4), {"imu_burst": 438}, 0.05, 0.05, 0.9),
     Case("stamps_that_jitter", jittery, {}, 0.03, 0.03),
@@ -456,6 +466,7 @@ CASES = [
     # joints: their names
     Case("joints_in_another_order", permuted(1), {}, 0),
     Case("joints_among_others", permuted(2, ("arm", "gripper")), {}, 0),
+    Case("joints_among_hundreds", each("joints", SOME, among_hundreds), {}, 0),
     Case("joints_in_an_order_that_changes", alternating, {}, 0),
     Case("joints_leg_by_leg", in_parts(LEGS), {}, 0),
     Case("joints_front_and_rear", in_parts([LEGS[2] + LEGS[3], LEGS[1] + LEGS[0]]), {}, 0),
@@ -482,6 +493,7 @@ CASES = [
     Case("joints_sent_twice", inserted("joints", SOME, lambda m: m), {"joints_repeated": 11}, 0),
     Case("joints_swapped", swapped("joints", SOME), {"joints_disordered": 11, "joints_gap": 11}),
     Case("joints_zero_stamps_between", each("joints", SOME, lambda m: stamp(m, 0)), {"joints_unstamped": 11, "joints_gap": 11}),
+    Case("joints_nanoseconds_that_overflow", each("joints", SOME, lambda m: setattr(m.header.stamp, "nanosec", 10**9)), {"joints_unstamped": 11, "joints_gap": 11}),
     Case("joints_stamps_of_an_hour_ago", each("joints", SOME, lambda m: stamp(m, 5 * MS)), {"joints_stray": 11, "joints_gap": 11}),
     Case("joints_stamps_in_the_future", each("joints", SOME, lambda m: shifted(m, 60_000 * MS)), {"joints_stray": 11, "joints_gap": 11}),
     # joints: how many, and when

@@ -17,6 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+# Fields of messages are checked only on demand in ROS 2 Jazzy; elsewhere a wrong type is sent as garbage.
+os.environ.setdefault("ROS_PYTHON_CHECK_FIELDS", "1")
+
 pytest.importorskip("rclpy", reason="needs a ROS 2 Python environment")
 
 import rclpy

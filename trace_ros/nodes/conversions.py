@@ -52,7 +52,7 @@ def check_frames(odom_frame: str, base_link_frame: str) -> None:
 
 
 def pose_arrays(message: Any, odom_frame: str) -> tuple[FloatArray, FloatArray]:
-    """Position (3,) and orientation (4,) x, y, z, w of a geometry_msgs/PoseWithCovarianceStamped.
+    """Position (3,) and orientation (4,) x, y, z, w, of length 1, of a geometry_msgs/PoseWithCovarianceStamped.
 
     Raises:
         TraceError: it is in another frame than the odometry's, or no pose: not finite, beyond all places, or an
@@ -65,9 +65,10 @@ def pose_arrays(message: Any, odom_frame: str) -> tuple[FloatArray, FloatArray]:
     position, orientation = (p.x, p.y, p.z), (q.x, q.y, q.z, q.w)
     if not all(abs(value) <= _FARTHEST for value in position):  # true for NaN
         raise TraceError(f"set_pose: position {position} is none: expected numbers up to {_FARTHEST:g} m")
-    if not _SHORTEST < math.hypot(*orientation) < 1 / _SHORTEST:
+    length = math.hypot(*orientation)
+    if not _SHORTEST < length < 1 / _SHORTEST:
         raise TraceError(f"set_pose: orientation {orientation} is none: expected a quaternion x, y, z, w of length 1")
-    return np.array(position), np.array(orientation)
+    return np.array(position), np.array(orientation) / length
 
 
 def pose_deviations(message: Any) -> tuple[float, float]:
