@@ -16,6 +16,7 @@ from trace_ros.cli import (
     calibrate,
     evaluate,
     export,
+    finetune,
     latency,
     report,
     robot,
@@ -39,6 +40,9 @@ app = typer.Typer(
 app.command("simulate", short_help="A simulated walk or stand, as a bag or .npz.")(simulate.simulate)
 app.command("rollouts", short_help="Simulate training data once, for several trainings.")(rollouts.rollouts)
 app.command("train", short_help="Train the estimator on simulated walks.")(train.train)
+app.command("finetune", cls=finetune.SeveralValues, short_help="Fine-tune a model on the robot's own logs.")(
+    finetune.finetune
+)
 app.command("export", short_help="Make a training checkpoint a model for the robot.")(export.export)
 app.command("evaluate", short_help="Run the estimator over logs; print its errors.")(evaluate.evaluate)
 app.command("benchmark", short_help="Compare estimators on courses or bags.")(benchmark.benchmark)
