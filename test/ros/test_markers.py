@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from geometry_msgs.msg import PoseWithCovariance
+from scipy.spatial.transform import Rotation
 
 from trace_ros.nodes import markers
 from trace_ros.nodes.markers import leg_colour, leg_points
@@ -50,3 +52,21 @@ def test_the_message(robot: RobotDescription) -> None:
     feet = robot.kinematics.forward(robot.nominal_joint_positions)[0]
     assert (foot.pose.position.x, foot.pose.position.z) == pytest.approx((feet[0, 0], feet[0, 2]))
     assert line.points[2].z == pytest.approx(feet[0, 2])
+
+
+def test_the_ellipsoid_of_the_position() -> None:
+    turn = Rotation.from_euler("xyz", [0.3, -0.4, 1.1]).as_matrix()
+    variances = np.array([0.04, 0.0, 0.25])
+    pose = PoseWithCovariance()
+    pose.pose.position.x = 5.0
+    covariance = np.zeros((6, 6))
+    covariance[:3, :3] = turn @ np.diag(variances) @ turn.T
+    covariance[3:, 3:] = 9.0 * np.eye(3)
+    pose.covariance = covariance.ravel()
+    marker = markers.CovarianceMarker("odom").fill(1_000_000_002, pose)
+    assert (marker.header.frame_id, marker.header.stamp.sec, marker.header.stamp.nanosec) == ("odom", 1, 2)
+    assert marker.pose.position.x == 5.0
+    q, scale = marker.pose.orientation, np.array([getattr(marker.scale, axis) for axis in "xyz"])
+    assert sorted(scale) == pytest.approx([1e-3, 0.4, 1.0])  # diameters; one without extent is drawn thin
+    axes = Rotation.from_quat([q.x, q.y, q.z, q.w]).as_matrix()
+    np.testing.assert_allclose(axes @ np.diag((scale / 2) ** 2) @ axes.T, covariance[:3, :3], atol=1e-6)

@@ -1,4 +1,4 @@
-"""The legs as markers for RViz and Foxglove, each coloured by the attention that the network pays to it.
+"""Markers for RViz and Foxglove: the legs, coloured by the attention paid to them, and how uncertain the position is.
 
 The messages are of visualization_msgs; where that is not installed there are no markers.
 """
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from geometry_msgs.msg import Point
 from numpy.typing import NDArray
+from scipy.spatial.transform import Rotation
 
 from trace_ros.nodes.conversions import set_stamp
 from trace_ros.robot import LEG_NAMES, RobotDescription
@@ -29,6 +30,11 @@ _WIDTH = 0.02
 
 _FULL = 0.5
 """Share of the legs' attention at which a leg has its full colour; a quarter is the average."""
+
+_THINNEST = 1e-3
+"""m; viewers complain about markers without any extent."""
+
+_COVARIANCE_COLOUR = (0.8, 0.2, 0.8, 0.3)
 
 _LITTLE, _MUCH = np.array((0.35, 0.42, 0.55)), np.array((1.0, 0.45, 0.05))
 
@@ -66,23 +72,12 @@ class LegMarkers:
         self._robot = robot
         self.message: Any = MarkerArray()
         for leg, name in enumerate(LEG_NAMES):
-            line = self._marker(frame, f"leg {name}", leg, Marker.LINE_STRIP)
+            line = _marker(frame, f"leg {name}", leg, Marker.LINE_STRIP)
             line.scale.x = _WIDTH
             line.points = [Point() for _ in range(3)]
-            foot = self._marker(frame, f"foot {name}", leg, Marker.SPHERE)
+            foot = _marker(frame, f"foot {name}", leg, Marker.SPHERE)
             foot.scale.x = foot.scale.y = foot.scale.z = 3.0 * robot.foot_radius
             self.message.markers += [line, foot]
-
-    @staticmethod
-    def _marker(frame: str, namespace: str, number: int, kind: int) -> Any:
-        marker = Marker()
-        marker.header.frame_id = frame
-        marker.ns, marker.id, marker.type = namespace, number, kind
-        marker.action = Marker.ADD
-        marker.pose.orientation.w = 1.0
-        marker.color.a = 1.0
-        marker.lifetime.sec, marker.lifetime.nanosec = 0, round(_LIFETIME_S * 1e9)
-        return marker
 
     def fill(self, stamp_ns: int, joint_position: FloatArray, reliability: FloatArray) -> Any:
         """The message for an instant.
@@ -106,3 +101,39 @@ class LegMarkers:
             at = foot.pose.position
             at.x, at.y, at.z = points[leg, -1].tolist()
         return self.message
+
+
+class CovarianceMarker:
+    """The ellipsoid of one standard deviation of the position, in the frame of the odometry.
+
+    RViz draws the covariance of odometry itself; the 3D panel of Foxglove draws no odometry.
+    """
+
+    def __init__(self, odom_frame: str) -> None:
+        """Make the marker; `available` must hold."""
+        self.marker: Any = _marker(odom_frame, "position covariance", 0, Marker.SPHERE)
+        colour = self.marker.color
+        colour.r, colour.g, colour.b, colour.a = _COVARIANCE_COLOUR
+
+    def fill(self, stamp_ns: int, pose: Any) -> Any:
+        """The marker of a geometry_msgs/PoseWithCovariance at an instant (ns)."""
+        variances, axes = np.linalg.eigh(np.reshape(pose.covariance, (6, 6))[:3, :3])
+        axes[:, 2] *= np.sign(np.linalg.det(axes))
+        marker = self.marker
+        set_stamp(marker.header.stamp, stamp_ns)
+        marker.pose.position = pose.pose.position
+        q, scale = marker.pose.orientation, marker.scale
+        q.x, q.y, q.z, q.w = Rotation.from_matrix(axes).as_quat().tolist()
+        scale.x, scale.y, scale.z = np.maximum(2.0 * np.sqrt(np.maximum(variances, 0.0)), _THINNEST).tolist()
+        return marker
+
+
+def _marker(frame: str, namespace: str, number: int, kind: int) -> Any:
+    marker = Marker()
+    marker.header.frame_id = frame
+    marker.ns, marker.id, marker.type = namespace, number, kind
+    marker.action = Marker.ADD
+    marker.pose.orientation.w = 1.0
+    marker.color.a = 1.0
+    marker.lifetime.sec, marker.lifetime.nanosec = 0, round(_LIFETIME_S * 1e9)
+    return marker

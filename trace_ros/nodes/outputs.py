@@ -111,6 +111,9 @@ class Outputs:
 
     def _create_markers(self, robot: RobotDescription, frame: str, tell: Callable[[str], None]) -> None:
         legs = markers.LegMarkers(robot, frame)
+        odometry = self.messages.odometry
+        place = markers.CovarianceMarker(odometry.header.frame_id)
+        legs.message.markers.append(place.marker)
         self._markers = self._managed(
             "estimator/markers", type(legs.message), 1, lambda p: p.publish(legs.message), tell
         )
@@ -124,6 +127,7 @@ class Outputs:
             self._shown = None
             stamp_ns, joints, reliability = shown
             legs.fill(stamp_ns, joints, np.array(reliability))
+            place.fill(stamp_ns, odometry.pose)
             channel.send()
 
         period = 1.0 / self._parameters.number("markers_rate")
