@@ -57,6 +57,9 @@ def player(context: LaunchContext) -> list[Action]:
                 "bag": ParameterValue(LaunchConfiguration("bag"), value_type=str),
                 "rate": ParameterValue(LaunchConfiguration("rate"), value_type=float),
                 "loop": ParameterValue(LaunchConfiguration("loop"), value_type=bool),
+                "subscribers": ParameterValue(LaunchConfiguration("subscribers"), value_type=int),
+                # Small computers take long to load the network; the bag must not begin without it.
+                "wait_for_subscribers": 120.0,
             }
         ],
         ros_arguments=log_level,
@@ -129,6 +132,11 @@ def generate_launch_description() -> LaunchDescription:
             DeclareLaunchArgument("bag", description="rosbag2 directory, or a .mcap or .db3 file"),
             DeclareLaunchArgument("rate", default_value="1.0", description="speed; 2.0 plays twice as fast"),
             DeclareLaunchArgument("loop", default_value="false", description="start again at the end"),
+            DeclareLaunchArgument(
+                "subscribers",
+                default_value="1",
+                description="begin when so many listen to IMU and joints; 2 where a recorder runs beside the estimator",
+            ),
             DeclareLaunchArgument("rviz", default_value="true", description="show it in RViz"),
             DeclareLaunchArgument(
                 "robot", default_value="", description="robot's name or YAML file; empty: as in params_file"

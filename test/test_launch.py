@@ -22,7 +22,7 @@ SHARED = {"estimator", "engine", "params_file", "use_sim_time", "autostart", "us
 COMMON = SHARED | {"robot", "model", "namespace"}
 ARGUMENTS = {
     "estimator.launch.py": COMMON,
-    "replay.launch.py": COMMON | {"bag", "rate", "loop", "rviz"},
+    "replay.launch.py": COMMON | {"bag", "rate", "loop", "subscribers", "rviz"},
     "fleet.launch.py": SHARED | {"robots"},
     "record.launch.py": {"bag", "topics", "params_file", "namespace", "use_sim_time", "log_level"},
 }
