@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from ament_index_python.packages import PackageNotFoundError, get_package_share_directory
-from launch import LaunchContext, LaunchDescription
+from launch import Event, LaunchContext, LaunchDescription
 from launch.action import Action
 from launch.actions import (
     DeclareLaunchArgument,
@@ -76,8 +76,12 @@ def player(context: LaunchContext) -> list[Action]:
     viewer = rviz(context) if LaunchConfiguration("rviz").perform(context).lower() in ("true", "1") else []
     if any(isinstance(action, Node) for action in viewer):
         return [replay, path, *viewer]
-    end = EmitEvent(event=Shutdown(reason="the bag has ended"))
-    return [replay, path, *viewer, RegisterEventHandler(OnProcessExit(target_action=replay, on_exit=[end]))]
+    return [replay, path, *viewer, RegisterEventHandler(OnProcessExit(target_action=replay, on_exit=end))]
+
+
+def end(_event: Event, context: LaunchContext) -> list[Action]:
+    """End all with the bag. Where Ctrl-C has ended the player, all ends already: a second time would be an error."""
+    return [] if context.is_shutdown else [EmitEvent(event=Shutdown(reason="the bag has ended"))]
 
 
 def rviz(context: LaunchContext) -> list[Action]:
