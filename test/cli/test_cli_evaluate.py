@@ -126,6 +126,8 @@ def test_report_writes_page_and_pictures(files, trace, tmp_path):
         (("evaluate", "{f}/walk", "--model", "{f}/model.pt", "--json", "{f}"), "{f}: is a folder, expected a file"),
         (("evaluate", "{f}/walk", "--model", "{f}/model.pt", "--report", "{f}/model.pt"), "expected a folder"),
         (("evaluate", "{f}/walk", "--model", "{f}/model.pt", "--estimate", "{f}/model.pt/e.npz"), "is not a folder"),
+        (("evaluate", "{f}/walk", "--model", "{f}/model.pt", "--engine", "jax"), "engine 'jax' is none of torchscript"),
+        (("evaluate", "{f}/walk", "--estimator", "iekf", "--engine", "onnxruntime"), "does not run in it"),
         (("report", "{f}/walk", "-o", "{f}/model.pt/out"), "is not a folder"),
         (("report", "{f}/none", "-o", "{f}/out"), "no such file"),
     ],
@@ -154,3 +156,29 @@ def test_a_filter_is_evaluated_like_a_model(files, trace, tmp_path):
     wrong = trace("evaluate", files / "walk", "--estimator", "iekf", "--model", files / "model.pt")
     assert wrong.code == 2
     assert "takes its numbers from a YAML file" in wrong.err
+
+
+def test_step_by_step_it_is_the_same_and_the_time_of_a_step_is_told(files, trace, tmp_path):
+    arguments = ("evaluate", files / "walk", files / "blind.npz", "--model", files / "model.pt", "--json")
+    together = trace(*arguments, tmp_path / "a.json", "--jobs", "2")
+    stepped = trace(*arguments, tmp_path / "b.json", "--stepwise")
+    assert (together.code, stepped.code) == (0, 0), stepped.err
+    assert "time of a step" in stepped.out
+    assert "time of a step" not in together.out
+    one, other = (json.loads((tmp_path / name).read_text())["logs"][0] for name in ("a.json", "b.json"))
+    assert one["step_time_ms"] is None
+    assert other["step_time_ms"]["p50"] > 0
+    assert one["metrics"]["ate_position_m"] == pytest.approx(other["metrics"]["ate_position_m"], abs=1e-6)
+    courses = trace("evaluate", "--courses", "validation", "--stepwise")
+    assert "--courses judges simulated walks: --stepwise does not go with it" in courses.err
+
+
+def test_the_other_engine(files, trace, tmp_path):
+    pytest.importorskip("onnxruntime")
+    arguments = ("evaluate", files / "walk", "--model", files / "model.pt", "--json")
+    for name in ("torchscript", "onnxruntime"):
+        assert trace(*arguments, tmp_path / f"{name}.json", "--engine", name).code == 0
+    one, other = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("torchscript", "onnxruntime"))
+    assert (one["engine"], other["engine"]) == ("torchscript", "onnxruntime")
+    ate = [result["logs"][0]["metrics"]["ate_position_m"] for result in (one, other)]
+    assert ate[0] == pytest.approx(ate[1], abs=1e-5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from functools import cache
 
@@ -151,6 +152,26 @@ def test_more_logs_than_go_side_by_side(make, monkeypatch):
     run_logs(make(), logs, progress=done.append)
     assert done == sorted(done)
     assert done[-1] == sum(len(log) - 2 * 29 for log in logs)
+
+
+def test_threads_share_the_logs(make):
+    logs = [log_of(interrupted(jittered(300 + 150 * k, k), s50=200.0), k) for k in range(5)]
+    done = []
+    alone, shared = run_logs(make(), logs), run_logs(make(), logs, progress=done.append, threads=3)
+    for one, other in zip(alone, shared, strict=True):
+        np.testing.assert_allclose(one.trajectory.position, other.trajectory.position, atol=1e-6)
+    assert done[-1] == sum(len(log) - 2 * 29 for log in logs)
+
+    class StoppedError(Exception):
+        pass
+
+    def stop(_done):
+        raise StoppedError
+
+    before = threading.active_count()
+    with pytest.raises(StoppedError):
+        run_logs(make(), logs * 8, progress=stop, threads=2)
+    assert threading.active_count() == before
 
 
 def test_in_the_other_engine(make):

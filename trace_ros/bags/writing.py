@@ -118,8 +118,8 @@ def _joint_messages(log: SensorLog, robot: RobotDescription, rank: int) -> _Seri
         template = typestore().types[JOINT_STATE_TYPE](_header(0, ""), names, *arrays)
         for block in _blocks(stop - start):
             part = slice(start + block.start, min(start + block.stop, stop))
-            values = {name: table[part] for name, table in tables.items()}
-            yield from _alike(template, JOINT_STATE_TYPE, log.stamp_ns[part], values, rank)
+            numbers = {name: table[part] for name, table in tables.items()}
+            yield from _alike(template, JOINT_STATE_TYPE, log.stamp_ns[part], numbers, rank)
 
 
 def _odometry_messages(trajectory: Trajectory, robot: RobotDescription, rank: int) -> _Serialised:

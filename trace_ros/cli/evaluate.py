@@ -53,7 +53,9 @@ def evaluate(
     seeds: Annotated[str | None, typer.Option(help="Of the walks, instead of the set's: 101,102.")] = None,
     backend: BackendOption = None,
     cache: Annotated[Path | None, typer.Option(help="Where simulated logs are kept [out/courses].")] = None,
-    jobs: Annotated[int | None, typer.Option(help="Processes for the courses [2].", min=1, max=256)] = None,
+    jobs: Annotated[
+        int | None, typer.Option(help="Processes for courses, threads for several logs [2].", min=1, max=256)
+    ] = None,
     alignment: AlignmentOption = "posyaw",
     horizon: HorizonOption = 10.0,
     initial: InitialOption = "gravity",
@@ -113,7 +115,7 @@ def evaluate(
             write_json(json_file, judged)
             console.print(f"wrote {json_file}", highlight=False, soft_wrap=True)
         return
-    for_courses = {"--only": only, "--seeds": seeds, "--backend": backend, "--cache": cache, "--jobs": jobs}
+    for_courses = {"--only": only, "--seeds": seeds, "--backend": backend, "--cache": cache}
     if given := [name for name, value in for_courses.items() if value is not None]:
         raise TraceError(f"{given[0]} is for simulated courses: give --courses too")
     if not logs:
@@ -134,7 +136,17 @@ def evaluate(
     from trace_ros.evaluation.runner import write_estimate
 
     loaded, evaluations = evaluate_logs(
-        logs, robot, model[0] if model else None, settings, topics, initial, odometry_topic, estimator, engine, stepwise
+        logs,
+        robot,
+        model[0] if model else None,
+        settings,
+        topics,
+        initial,
+        odometry_topic,
+        estimator,
+        engine,
+        stepwise,
+        jobs or 2,
     )
     show(evaluations, settings, subject(robot, loaded, odometry_topic))
     if estimate is not None:

@@ -36,6 +36,7 @@ def evaluate_logs(
     name_of_estimator: str = TRACE,
     engine: str = DEFAULT_ENGINE,
     stepwise: bool = False,
+    threads: int = 2,
 ) -> tuple[Estimator | None, list[Evaluation]]:
     """Read logs and evaluate them, with progress: TRACE all at once, others (and recorded odometry) one by one.
 
@@ -83,6 +84,7 @@ def evaluate_logs(
             initial,  # type: ignore[arg-type]
             lambda done: progress.update(task, completed=done),
             stepwise,
+            threads,
         )
     return estimator, evaluations
 

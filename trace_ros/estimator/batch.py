@@ -8,11 +8,14 @@ estimator's own code. Tests hold the poses to those of `TraceEstimator.step` wit
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from trace_ros.errors import TraceError
@@ -31,6 +34,9 @@ from trace_ros.logs import FloatArray, SensorLog, Trajectory
 _CHUNK = 256
 """Steps between two looks at what else is to be done, such as Ctrl-C."""
 
+_POLL_S = 0.1
+"""Between two looks at what the threads do."""
+
 MOST_AT_ONCE = 32
 """Logs side by side: with more, what is worked out beforehand leaves the processor's caches."""
 
@@ -46,6 +52,7 @@ def run_logs(
     names: Sequence[str] | None = None,
     initial_poses: Sequence[InitialPose | None] | None = None,
     progress: Callable[[int], None] | None = None,
+    threads: int = 1,
 ) -> list[EstimatedRun]:
     """What `trace_ros.estimator.run.run_estimator` makes of each log; no times of single steps.
 
@@ -56,6 +63,7 @@ def run_logs(
         names: of the logs, for errors.
         initial_poses: for each log as of `run_estimator`.
         progress: called now and then with the number of samples done, over all logs.
+        threads: that share several logs among them, with the script's loop, which needs no Python.
 
     Raises:
         TraceError: a log is too short, or too full of gaps, to fill the window once.
@@ -66,10 +74,42 @@ def run_logs(
     for index, run in enumerate(runs):
         if fault := run.fault():
             raise TraceError(fault if names is None else f"{names[index]}: {fault}")
-    for done in _stepper(estimator).through(runs):
-        if progress is not None:
-            progress(done)
+    stepper = _stepper(estimator)
+    if isinstance(stepper, _SideBySide) and min(threads, len(runs)) > 1:
+        _share(stepper, runs, min(threads, len(runs)), progress)
+    else:
+        for done in stepper.through(runs):
+            if progress is not None:
+                progress(done)
     return [run.result() for run in runs]
+
+
+def _share(stepper: _SideBySide, runs: Sequence[_Run], threads: int, progress: Callable[[int], None] | None) -> None:
+    """All steps of all runs, in threads; the calling one watches, so that Ctrl-C ends all of them."""
+    parts = [sorted(runs, key=lambda run: -len(run.steps.dt))[first::threads] for first in range(threads)]
+    done, stop = [0] * threads, threading.Event()
+
+    def work(index: int) -> None:
+        torch.set_num_threads(1)  # a setting of each thread
+        for count in stepper.through(parts[index]):
+            done[index] = count
+            if stop.is_set():
+                return
+
+    with ThreadPoolExecutor(threads) as pool:
+        futures = [pool.submit(work, index) for index in range(threads)]
+        try:
+            while wait(futures, _POLL_S, FIRST_EXCEPTION).not_done and not any(
+                future.done() and future.exception() for future in futures
+            ):
+                if progress is not None:
+                    progress(sum(done))
+        finally:
+            stop.set()
+        for future in futures:
+            future.result()
+    if progress is not None:
+        progress(sum(done))
 
 
 _steppers: WeakKeyDictionary[TraceEstimator, _SideBySide | _OneByOne] = WeakKeyDictionary()

@@ -21,6 +21,7 @@ from trace_ros.estimator.network import LEG_TOKENS, QUERY_SIZE, TOKEN_NAMES, Tra
 from trace_ros.estimator.observation import QUERY_CHANNELS
 from trace_ros.estimator.streaming import prime
 from trace_ros.geometry import GRAVITY, FloatArray
+from trace_ros.logs import JOINTS, LEGS
 
 _FED_BACK = 7
 """Gravity as the body sees it, roll, pitch, vx, vy: what a step adds to seven neighbours of the query's channels."""
@@ -85,6 +86,11 @@ def _affine(bias: Tensor, value: Tensor, weight: Tensor) -> Tensor:
     if value.dim() == 1:
         return torch.addmv(bias, weight.t(), value)
     return torch.addmm(bias, value, weight)
+
+
+def _product(one: Tensor, other: Tensor) -> Tensor:
+    """`torch.matmul` without its questions."""
+    return torch.mm(one, other) if one.dim() == 2 else torch.bmm(one, other)
 
 
 class TraceLoop(nn.Module):
@@ -163,8 +169,8 @@ class TraceLoop(nn.Module):
         query = functional.layer_norm(_affine(self.query_bias, total, self.query), [width])
         asked = _affine(self.asked_bias, query, self.asked).unflatten(-1, [-1, features.shape[-1]])
         accel.addcmul_(fed.narrow(-1, 0, 3), self.accel_scale)
-        weights = torch.softmax(torch.matmul(asked, features.transpose(-1, -2)), dim=-1)
-        found = _affine(self.found_bias, torch.matmul(weights, features).flatten(-2), self.found)
+        weights = torch.softmax(_product(asked, features.transpose(-1, -2)), dim=-1)
+        found = _affine(self.found_bias, _product(weights, features).flatten(-2), self.found)
         context, attention = found.narrow(-1, 0, width), found.narrow(-1, width, self.tokens)
 
         from_input = _affine(self.gru_input_bias, context, self.gru_input)
@@ -179,10 +185,11 @@ class TraceLoop(nn.Module):
         inner = torch.relu_(_affine(head, torch.cat((context, hidden), dim=-1), self.head_1))
         return total, hidden, attention, torch.relu_(_affine(self.head_2_bias, inner, self.head_2))
 
+    # Plain tuples go out: for a NamedTuple, TorchScript defines a class anew at every call, which takes a millisecond.
     @torch.jit.export
     def run(
         self, state: LoopState, inputs: LoopInputs, turns: list[float], moves: list[bool]
-    ) -> tuple[LoopOutputs, LoopState]:
+    ) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, int]]:
         """n steps of B logs.
 
         Args:
@@ -190,6 +197,9 @@ class TraceLoop(nn.Module):
             inputs: are used up.
             turns: n * B factors on the rotation, those of one step after the other; 0 where the pose stays.
             moves: n * B; false where the velocity is held at zero.
+
+        Returns:
+            What makes `LoopOutputs`, and a `LoopState`.
         """
         kept, size = self.kernel - 1, self.query_size
         channels = torch.cat((state.channels, inputs.channels), dim=-1)
@@ -203,7 +213,7 @@ class TraceLoop(nn.Module):
         orientations: list[float] = []
         ring, total, hidden, fed, index = state.ring, state.total, state.hidden, state.fed, state.place
         pose: list[float] = state.orientation.view(-1).tolist()
-        batch = len(pose) // 4
+        batch, gravity = len(pose) // 4, self.gravity
         for step in range(len(term)):
             total, hidden, attention, inner = self._network(
                 channels, columns, ring, total, hidden, features[step], accel[step], fed, head[step], step, index
@@ -219,32 +229,31 @@ class TraceLoop(nn.Module):
             for log in range(batch):
                 share, moving = turns[step * batch + log], moves[step * batch + log]
                 first, at = 9 * log, 4 * log
-                # As `PoseIntegrator` does it.
-                rx, ry, rz = share * told[first + 3], share * told[first + 4], share * told[first + 5]
-                angle = math.sqrt(rx * rx + ry * ry + rz * rz)
-                scale = 0.5 - angle * angle / 48 if angle < 1e-4 else math.sin(angle / 2) / angle
+                # As `PoseIntegrator` does it, but that the length, which rounding changes, is set right at the end.
+                rx, ry, rz = told[first + 3], told[first + 4], told[first + 5]
+                angle = share * math.sqrt(rx * rx + ry * ry + rz * rz)
+                scale = share * (0.5 - angle * angle / 48 if angle < 1e-4 else math.sin(angle / 2) / angle)
                 bx, by, bz, bw = scale * rx, scale * ry, scale * rz, math.cos(angle / 2)
                 ax, ay, az, aw = pose[at], pose[at + 1], pose[at + 2], pose[at + 3]
                 x = aw * bx + ax * bw + ay * bz - az * by
                 y = aw * by - ax * bz + ay * bw + az * bx
                 z = aw * bz + ax * by - ay * bx + az * bw
                 w = aw * bw - ax * bx - ay * by - az * bz
-                norm = math.sqrt(x * x + y * y + z * z + w * w)
-                x, y, z, w = x / norm, y / norm, z / norm, w / norm
-                orientations += [x, y, z, w]
                 pose[at], pose[at + 1], pose[at + 2], pose[at + 3] = x, y, z, w
                 nose_down, left_up, level = 2 * (w * y - z * x), 2 * (w * x + y * z), 1 - 2 * (x * x + y * y)
                 back += [
-                    self.gravity * nose_down, -self.gravity * left_up, -self.gravity * level,
+                    gravity * nose_down, -gravity * left_up, -gravity * level,
                     math.atan2(left_up, level), math.asin(max(-1.0, min(1.0, nose_down))),
                     told[first + 6] if moving else 0.0, told[first + 7] if moving else 0.0,
                 ]  # fmt: skip
+            orientations += pose
             fed = torch.tensor(back, dtype=torch.float32).view_as(fed)
         followed = torch.tensor(orientations, dtype=torch.float64).view(len(term), batch, 4)
-        return LoopOutputs(torch.stack(motions), torch.stack(attentions), followed), LoopState(
+        followed = followed / torch.norm(followed, 2, [2], True)
+        return (torch.stack(motions), torch.stack(attentions), followed), (
             channels.narrow(-1, channels.shape[-1] - kept * size, kept * size),
             columns.narrow(-1, columns.shape[-1] - kept * self.width, kept * self.width),
-            ring, total, hidden, torch.tensor(pose, dtype=torch.float64).view_as(state.orientation), fed, index,
+            ring, total, hidden, followed.select(0, -1).view_as(state.orientation), fed, index,
         )  # fmt: skip
 
 
@@ -258,8 +267,23 @@ class BatchNetwork:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*torch.jit.*", category=DeprecationWarning)
             self._loop = torch.jit.freeze(torch.jit.script(loop), preserved_attrs=["run"])
+            self._split_features()
         self._gravity = loop.gravity
         self._levels = network.config.kernel - 1
+
+    def _split_features(self) -> None:
+        """The folded weights of the tokens' features, of which most are zero, token by token."""
+        weights, count = self._weights, len(TOKEN_NAMES)
+        width = weights.convolution_2.shape[0]
+        table = weights.features.view(count, -1, weights.features.shape[1])
+        bias = weights.features_bias.view(count, -1).clone()
+        self._accel_scale = table[0, width : width + 3, obs.ACCEL].diagonal()
+        self._gyro_scale = table[1, width + 3 : width + 6, obs.GYRO].diagonal()
+        joints = table[LEG_TOKENS, :width, QUERY_SIZE + _SINES :].unflatten(-1, (-1, LEGS, JOINTS // LEGS))
+        self._leg_weight = torch.stack([joints[leg, :, :, leg].flatten(1).T for leg in range(LEGS)]).contiguous()
+        self._leg_bias = bias[LEG_TOKENS, None, :width].clone()
+        bias[LEG_TOKENS, :width] = 0.0
+        self._feature_bias = bias
 
     def start(
         self, window: NDArray[np.float32], orientation: tuple[float, ...], velocity: tuple[float, ...], index: int
@@ -348,19 +372,14 @@ class BatchNetwork:
 
         In one product, as a step has it, most of the weights are zero.
         """
-        weights, count = self._weights, len(TOKEN_NAMES)
-        width = weights.convolution_2.shape[0]
-        table = weights.features.view(count, -1, weights.features.shape[1])
-        bias = weights.features_bias.view(count, -1)
-        features = bias.expand(*channels.shape[:2], *bias.shape).clone()
-        for token, part in enumerate((obs.ACCEL, obs.GYRO)):
-            rows = slice(width + 3 * token, width + 3 * token + 3)
-            features[..., token, rows] += channels[..., part] * table[token, rows, part].diagonal()
-        first = QUERY_SIZE + _SINES
-        for token in range(LEG_TOKENS.start, LEG_TOKENS.stop):
-            used = table[token, :width, first:].any(dim=0)
-            hidden = functional.linear(joints[..., used], table[token, :width, first:][:, used], bias[token, :width])
-            features[..., token, :width] = torch.relu_(hidden)
+        (steps, batch, _), width = channels.shape, self._weights.convolution_2.shape[0]
+        features = self._feature_bias.repeat(steps, batch, 1, 1)
+        features[..., 0, width : width + 3] += channels[..., obs.ACCEL] * self._accel_scale
+        features[..., 1, width + 3 : width + 6] += channels[..., obs.GYRO] * self._gyro_scale
+        # (n, B, quantity, leg, joint) -> (leg, n * B, quantity and joint)
+        of_leg = joints.reshape(steps * batch, -1, LEGS, JOINTS // LEGS).permute(2, 0, 1, 3).flatten(-2)
+        hidden = torch.relu_(torch.baddbmm(self._leg_bias, of_leg, self._leg_weight))
+        features[..., LEG_TOKENS, :width] = hidden.view(LEGS, steps, batch, width).permute(1, 2, 0, 3)
         return features
 
 

@@ -150,6 +150,7 @@ def evaluate_runs(
     initial: InitialPose = "gravity",
     progress: Callable[[int], None] | None = None,
     stepwise: bool = False,
+    threads: int = 1,
 ) -> list[Evaluation]:
     """Run an estimator over logs and compare each with its reference, if it has one.
 
@@ -164,6 +165,7 @@ def evaluate_runs(
         initial: start level by gravity at the origin, or at the reference's pose.
         progress: called now and then with the number of samples done, over all logs.
         stepwise: call `step` for each sample, as the node does, and take its time.
+        threads: that share the logs among them, where they run side by side.
 
     Raises:
         TraceError: a log is too short, or ``initial`` asks for a reference that is not there; names the log.
@@ -173,7 +175,7 @@ def evaluate_runs(
     ]
     if isinstance(estimator, TraceEstimator) and not stepwise:
         begin = time.perf_counter()
-        runs = run_logs(estimator, logs, names, poses, progress)
+        runs = run_logs(estimator, logs, names, poses, progress, threads)
         factors = [sum(log.duration_s for log in logs) / (time.perf_counter() - begin)] * len(logs)
     else:
         runs, factors, done = [], [], 0
