@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from nav_msgs.msg import Odometry, Path
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 
 from trace_ros.nodes.conversions import set_stamp
+from trace_ros.nodes.path_node import PathNode
 
 LATCHED = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 
@@ -74,3 +80,35 @@ def test_paths_are_decimated_bounded_aligned_and_start_anew_after_a_jump(start_n
     late = client.listen(Path, "path", qos=LATCHED)
     assert len(wait_for_path(late, lambda _: True).poses) < 3
     assert node.interrupt() == 0
+
+
+@pytest.fixture
+def path_node() -> Iterator[PathNode]:
+    node = PathNode()
+    yield node
+    node.destroy_node()
+
+
+ANY = st.one_of(st.floats(width=64), st.sampled_from([0.0, 1.0, 1e-200, 1e154, math.nan]))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.tuples(st.booleans(), st.tuples(*[ANY] * 7), st.integers(-5, 5), st.integers(0, 2**32 - 1)), max_size=30
+    )
+)
+def test_nothing_that_odometry_holds_is_an_exception(path_node: PathNode, messages: list) -> None:
+    sent: list[Path] = []
+    path_node._path_publisher = path_node._reference_publisher = SimpleNamespace(publish=sent.append)
+    path_node._restart()
+    for is_estimate, numbers, seconds, nanoseconds in messages:
+        message = Odometry()
+        message.header.frame_id = "odom"
+        message.header.stamp.sec, message.header.stamp.nanosec = seconds, nanoseconds
+        p, q = message.pose.pose.position, message.pose.pose.orientation
+        p.x, p.y, p.z, q.x, q.y, q.z, q.w = numbers
+        (path_node._on_estimate if is_estimate else path_node._on_reference)(message)
+        path_node._publish()
+    for pose in (pose.pose for path in sent for pose in path.poses):
+        assert np.isfinite([pose.position.x, pose.position.y, pose.position.z, pose.orientation.w]).all()

@@ -55,9 +55,9 @@ class DecimatedPath:
             return False
         self._last_ns = stamp_ns
         self.frame = odometry.header.frame_id
-        point = odometry.pose.pose.position
-        if not all(map(math.isfinite, (point.x, point.y, point.z))):
+        if not is_pose(odometry.pose.pose):
             return jumped
+        point = odometry.pose.pose.position
         if self.poses:
             last = self.poses[-1].pose.position
             if math.dist((point.x, point.y, point.z), (last.x, last.y, last.z)) < self._min_distance:
@@ -131,7 +131,7 @@ class PathNode(Node):
 
     def _try_to_align(self, source: str, message: Any) -> None:
         """From the first pair of messages at (nearly) the same time: yaw and translation of the reference."""
-        if self._alignment is not None or not self._params.flag("align_reference"):
+        if self._alignment is not None or not self._params.flag("align_reference") or not is_pose(message.pose.pose):
             return
         self._recent[source].append(message)
         stamp_ns = stamp_to_ns(message.header.stamp)
@@ -182,6 +182,12 @@ def _moved(poses: list[PoseStamped], turn: Rotation, shift: Any) -> list[PoseSta
         quaternion.x, quaternion.y, quaternion.z, quaternion.w = qx, qy, qz, qw
         moved.append(copy)
     return moved
+
+
+def is_pose(pose: Any) -> bool:
+    """Whether a geometry_msgs/Pose is one: finite, and with an orientation that is a rotation or was left at zeros."""
+    p = pose.position
+    return all(abs(value) < 1e9 for value in (p.x, p.y, p.z)) and 1e-6 < math.hypot(*_quaternion(pose)) < 1e6
 
 
 def _position(pose: Any) -> Any:
