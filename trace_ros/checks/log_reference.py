@@ -12,6 +12,8 @@ from trace_ros.robot import RobotDescription
 
 _TWIST_SPEED = 0.1
 """m/s; a reference that moves less shows no frame of its twist."""
+_TWIST_TIME = 1.0
+"""s over which twist and steps of the position are compared: noise of positions hardly matters then."""
 _TWIST_FITS = 0.5
 """Part of the motion that a twist may leave unexplained."""
 
@@ -158,12 +160,12 @@ def _check_twist(reference: Trajectory, report: LogReport) -> None:
         return
     seconds = (reference.stamp_ns - reference.stamp_ns[0]) * 1e-9
     interval = np.diff(seconds)
-    reach = max(1, round(0.2 / float(np.median(interval))))
-    if len(reference) < 10 * reach:
+    reach = max(1, round(_TWIST_TIME / float(np.median(interval))))
+    if len(reference) < 4 * reach:
         return
     step = reference.position[reach:] - reference.position[:-reach]
     duration = (seconds[reach:] - seconds[:-reach])[:, None]
-    usual = (duration[:, 0] < 0.5) & (np.linalg.norm(step, axis=1) < 5 * duration[:, 0])
+    usual = (duration[:, 0] < 1.5 * _TWIST_TIME) & (np.linalg.norm(step, axis=1) < 5 * duration[:, 0])
     moved = step / duration
 
     def mean(velocity: FloatArray) -> FloatArray:

@@ -187,7 +187,7 @@ def _fit(
     if np.sqrt(((base / found.duration[inside][:, None]) ** 2).sum(axis=1).mean()) < _LEAST_RATE:
         raise TraceError("reference: the robot hardly turns in this log, so that its clock and frame cannot be found")
     kept = np.ones(len(found), dtype=bool)
-    sigma, blocks = np.inf, np.zeros(0)
+    sigma = np.inf
     for _ in range(12 if refine else 4):
         inside, base = _base_increments(found, attitude, offset)
         inside, base = inside & kept, base[kept[inside]]
@@ -206,8 +206,7 @@ def _fit(
             break
         step = float((slope[good] * difference[good]).sum() / weight)
         variance = float((difference[good] ** 2).mean())
-        blocks = _by_blocks(slope[good], difference[good])
-        sigma = max(np.sqrt(variance / weight), float(blocks.std()) / np.sqrt(max(blocks.size - 1, 1)))
+        sigma = max(float(np.sqrt(variance / weight)), _scatter(slope[good], difference[good]) / weight)
         kept[np.flatnonzero(inside)[~good]] = False
         if not refine:
             continue
@@ -238,11 +237,9 @@ def _slope(found: Increments, attitude: GyroAttitude, offset: float, by: float =
     return np.asarray((both[1] - both[0]) / (2 * by))
 
 
-def _by_blocks(slope: FloatArray, difference: FloatArray) -> FloatArray:
-    """What each of eight parts of the log would add to the offset: how far they scatter is how sure it is."""
-    steps = []
-    for part in np.array_split(np.arange(len(slope)), _BLOCKS):
-        weight = (slope[part] ** 2).sum()
-        if weight > 0:
-            steps.append((slope[part] * difference[part]).sum() / weight)
-    return np.array(steps)
+def _scatter(slope: FloatArray, difference: FloatArray) -> float:
+    """How much eight parts of the log disagree with each other about the offset, in units of the weight: errors that
+    last (drift, a soft mount) count so, which a single residual does not show (Liang and Zeger 1986)."""
+    pull = (slope * difference).sum(axis=1)
+    parts = np.array([part.sum() for part in np.array_split(pull - pull.mean(), _BLOCKS)])
+    return float(np.sqrt((parts**2).sum()))
