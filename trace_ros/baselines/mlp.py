@@ -52,6 +52,11 @@ class MlpEstimator:
         """Of the samples that the model was trained with, Hz."""
         return self.model.card.rate_hz
 
+    @property
+    def max_gap_s(self) -> float:
+        """The longest pause that is bridged, s."""
+        return self._trace.max_gap_s
+
     def reset(self) -> None:
         """Forget everything. A reset run equals a fresh one."""
         self._trace.reset()
