@@ -460,6 +460,7 @@ CASES = [
     Case("imu_lost_for_80_ms", without(lambda k: 300 <= k < 340), {"imu_gap": 1}, 0.05, 0.1, 0.9),
     Case("imu_lost_every_second", without(lambda k: k % 2 == 1), {}, 0.03, 0.03, 0.45),
     Case("imu_lost_a_tenth", random_loss(0.1, "imu"), {"imu_gap": None}, 0.01, 0.02, 0.85),
+    Case("imu_at_2000_hz", imu_at(500_000), {}, 0.03, 0.03, 0.95),
     Case("imu_at_1000_hz", imu_at(1 * MS), {}, 0.03, 0.03, 0.95),
     Case("imu_at_400_hz", imu_at(2_500_000), {}, 0.03, 0.03, 0.7),
     Case("imu_at_100_hz", imu_at(10 * MS), {}, 0.08, 0.08, 0.15),
