@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.parameter import Parameter
+from sensor_msgs.msg import Imu, JointState
 
 from trace_ros.nodes.estimator_node import EstimatorNode
+from trace_ros.robot import RobotDescription
 
 SUCCESS = TransitionCallbackReturn.SUCCESS
 
@@ -69,3 +71,36 @@ def test_a_configure_that_fails_leaves_nothing_behind(node: EstimatorNode) -> No
     node.set_parameters([good])
     assert node.trigger_configure() == SUCCESS
     assert node.trigger_activate() == SUCCESS
+
+
+def test_an_unforeseen_exception_is_counted_and_the_run_begins_anew(
+    node: EstimatorNode, robot: RobotDescription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert node.trigger_configure() == SUCCESS
+    assert node.trigger_activate() == SUCCESS
+    take = {subscription.topic_name: subscription.callback for subscription in node.subscriptions}
+    resets: list[int] = []
+    estimator, monitor = node._estimator, node._monitor
+    reset = estimator.reset
+    monkeypatch.setattr(estimator, "reset", lambda: (resets.append(1), reset()))
+
+    def step(_sample: object) -> None:
+        raise RuntimeError("shapes do not match")
+
+    def send(first: int, count: int) -> None:
+        for number in range(first, first + count):
+            joints = JointState(name=list(robot.joint_names), position=robot.nominal_joint_positions.tolist())
+            joints.header.stamp.sec, joints.header.stamp.nanosec = 5, 2_000_000 * number
+            imu = Imu(header=joints.header)
+            imu.linear_acceleration.z = 9.81
+            take["/joint_states"](joints)
+            take["/imu/data"](imu)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(estimator, "step", step)
+        send(0, 3)
+    assert monitor.statistics.drops == {"unexpected_error": 3}
+    assert len(resets) == 3
+    assert node._outputs.published == 0
+    send(3, 40)
+    assert node._outputs.published == 40 - 29
