@@ -124,7 +124,7 @@ class LegolasLearner(Learner[LegolasNetwork, LegolasTraining]):
         """See `Learner`. Increments stand on top of the gyro's rotation, so it is the rest whose size counts."""
         samples = samples_of(self.prepare(rollouts))
         mean, scale = channel_spread(frames_of(samples[:, : obs.OBSERVATION_SIZE]))
-        true, base = _increments(samples[:, MOTION], samples[:, obs.DT]), torch.zeros(len(samples), 9).double()
+        true, base = true_increments(samples[:, MOTION], samples[:, obs.DT]), torch.zeros(len(samples), 9).double()
         base[:, ROTATION_COLUMNS] = rotation_rate_columns(samples[:, obs.GYRO], samples[:, obs.DT])
         return mean, scale, (true - base).square().mean(0).sqrt().clamp(min=1e-3).float()
 
@@ -163,7 +163,7 @@ class LegolasLearner(Learner[LegolasNetwork, LegolasTraining]):
         return export_script(StreamingLegolas(network), network.state_dict(), card, path)
 
 
-def _increments(motion: Tensor, dt: Tensor) -> Tensor:
+def true_increments(motion: Tensor, dt: Tensor) -> Tensor:
     """True motion (..., 9), whose rotation is a vector, as the network gives it: in units of dt."""
     columns = rotation_rate_columns(motion[..., ROTATION] / dt, dt)
     return torch.cat((motion[..., DISPLACEMENT] / dt, columns), dim=-1)
@@ -179,7 +179,7 @@ def legolas_loss(output: LegolasOutput, targets: Targets, config: LegolasLoss, p
         progress: share of the budget that is spent.
     """
     valid = targets.valid
-    true = _increments(targets.motion, targets.dt)
+    true = true_increments(targets.motion, targets.dt)
     error = output.increment - true
     displacement = masked_mean(error[..., TRANSLATION].square().mean(-1), valid)
     rotation = masked_mean(error[..., ROTATION_COLUMNS].square().mean(-1), valid)
