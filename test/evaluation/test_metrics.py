@@ -202,6 +202,6 @@ def test_settings_refuse_unknown_keys_and_modes():
 def test_sixty_seconds_at_500_hz_take_under_a_second():
     truth = walk(60.0)
     estimate = disturb(truth)
-    begin = time.perf_counter()
+    begin = time.process_time()
     evaluate(estimate, truth)
-    assert time.perf_counter() - begin < 1.0
+    assert time.process_time() - begin < 1.0

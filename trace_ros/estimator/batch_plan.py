@@ -225,7 +225,7 @@ class _Rows:
         observation[:, obs.DT] = told_dt[:, None]
         still = stationary(thresholds, stamp_ns, values[:, : obs.JOINT_VELOCITY.stop], begins)
         return Steps(
-            stamp_ns, dt, told_dt, observation, values[:, obs.GYRO], still, tuple(begins), self.bridged, sample
+            stamp_ns, dt, told_dt, observation, values[:, obs.GYRO].copy(), still, tuple(begins), self.bridged, sample
         )
 
 

@@ -201,7 +201,11 @@ def evaluate(estimate: Trajectory, reference: Trajectory, settings: MetricSettin
         TraceError: the two share no time, or the alignment is not determined.
     """
     settings = settings or MetricSettings()
-    comparison = compare(estimate, reference, settings)
+    return metrics_of(compare(estimate, reference, settings), settings)
+
+
+def metrics_of(comparison: Comparison, settings: MetricSettings) -> Metrics:
+    """All errors of a trajectory that was compared with these settings: see `evaluate`."""
     mine, truth = comparison.aligned, comparison.reference
     notes = [comparison.alignment.note] if comparison.alignment.note else []
     turn = truth.rotation_world_body * mine.rotation_world_body.inv()

@@ -18,7 +18,7 @@ from trace_ros.estimator.estimator import TraceEstimator
 from trace_ros.estimator.interface import Estimator
 from trace_ros.estimator.observation import WINDOW
 from trace_ros.estimator.run import run_estimator
-from trace_ros.evaluation.metrics import Comparison, Metrics, MetricSettings, compare, evaluate
+from trace_ros.evaluation.metrics import Comparison, Metrics, MetricSettings, compare, metrics_of
 from trace_ros.geometry import FloatArray, roll_pitch_yaw
 from trace_ros.logs import SensorLog, Trajectory
 from trace_ros.whole_files import whole_file
@@ -239,8 +239,10 @@ def _evaluation(
     if reference is None:
         note = "no reference in the log (topic reference/odom, or --reference-topic): no errors can be computed"
         return Evaluation(name, source, log, None, trajectory, notes=(note,), **more)
+    settings = settings or MetricSettings()
     try:
-        metrics, comparison = evaluate(trajectory, reference, settings), compare(trajectory, reference, settings)
+        comparison = compare(trajectory, reference, settings)
+        metrics = metrics_of(comparison, settings)
     except TraceError as error:
         raise TraceError(f"{name}: {error}") from error
     return Evaluation(name, source, log, reference, trajectory, metrics, comparison, notes=metrics.notes, **more)
