@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -15,7 +19,7 @@ from scipy.spatial.transform import Rotation
 
 from trace_ros.bags import write_bag
 from trace_ros.checks.log import check_log, check_log_file
-from trace_ros.checks.log_findings import LogCheckSettings, LogReport
+from trace_ros.checks.log_findings import FindingName, LogCheckSettings, LogReport
 from trace_ros.checks.log_joints import check_joint_velocity, check_torque
 from trace_ros.checks.log_legs import check_legs
 from trace_ros.checks.log_reference import check_reference
@@ -27,7 +31,7 @@ from trace_ros.robot import RobotDescription
 LIMITS = LogCheckSettings()
 LEGS = ("FL", "FR", "RL", "RR")
 few = settings(  # an example takes a second or two: no shrinking
-    max_examples=4,
+    max_examples=3,
     deadline=None,
     derandomize=True,
     phases=(Phase.explicit, Phase.generate),
@@ -290,7 +294,8 @@ def test_gaps_jumps_and_the_reference_of_another_body_are_named(walk: SensorLog,
     found = names(only(check_reference, with_reference(walk, torn), go2))
     assert {"reference_jump", "reference_gap"} <= set(found)
     seconds = (reference.stamp_ns - reference.stamp_ns[0]) * 1e-9
-    other = replace(reference, orientation=Rotation.from_euler("z", 0.4 * np.sin(2.0 * seconds**1.2)).as_quat())
+    yaw = 0.4 * np.sin(2.0 * seconds**1.2)
+    other = replace(reference, orientation=Rotation.from_rotvec(yaw[:, None] * [0.0, 0.0, 1.0]).as_quat())
     assert "reference_disagrees" in names(only(check_reference, with_reference(walk, other), go2))
 
 
@@ -307,6 +312,67 @@ def test_a_twist_in_the_world_frame_is_named(walk: SensorLog, go2: RobotDescript
     )
     report = only(check_reference, with_reference(walk, world), go2)
     assert "it is in the world frame" in the_finding(report, "reference_twist").text
+
+
+# -- bags --
+
+
+@pytest.mark.parametrize(
+    ("plant", "name", "words"),
+    [
+        (lambda log: swapped(log, 1, 3), "legs_swapped", "FR and RR are swapped"),
+        (lambda log: flipped(log, 3), "joint_sign", "FR_hip_joint counts the other way"),
+        (lambda log: flipped(log, 2, "joint_position"), "velocity_wrong", "FL_calf_joint"),
+        (lambda log: slow_reference(log, 0.33), "reference_clock", "s late"),
+        (lambda log: replace(log, linear_acceleration=log.linear_acceleration / 9.81), "gravity", "units of g"),
+        (lambda log: turned_imu(log, Rotation.from_euler("x", 90, degrees=True)), "gravity", "IMU is rotated"),
+        (lambda log: replace(log, joint_torque=None, torque_source="none"), "torque_missing", "not reported"),
+    ],
+    ids=["legs", "sign", "position", "clock", "g", "imu", "torque"],
+)
+def test_faults_planted_into_a_bag_are_named(
+    walk: SensorLog, go2: RobotDescription, tmp_path: Path, plant, name: str, words: str
+) -> None:
+    write_bag(tmp_path / "bag", plant(walk), go2)
+    report = check_log_file(tmp_path / "bag", go2)
+    assert words in the_finding(report, name).text
+    assert report.verdict == ("fit with remarks" if name in ("reference_clock", "torque_missing") else "not fit")
+    assert len(report.findings) <= 2 + (name == "velocity_wrong")
+
+
+def odd_logs(walk: SensorLog) -> Iterator[SensorLog]:
+    """What no robot sends, and what some do."""
+    n, reference = len(walk), walk.reference
+    assert reference is not None
+    velocity = walk.joint_velocity
+    yield replace(
+        walk,
+        **{name: 0 * getattr(walk, name) for name in ("angular_velocity", "linear_acceleration", "joint_position")},
+    )
+    yield replace(walk, joint_velocity=np.full((n, 12), np.nan))
+    yield replace(walk, joint_velocity=np.where((np.arange(n) % 5 == 0)[:, None], np.nan, velocity))
+    yield replace(walk, angular_velocity=1e5 * walk.angular_velocity, joint_position=1e5 * walk.joint_position)
+    yield walk.select(np.flatnonzero(np.arange(n) % 60 < 40))
+    yield walk.select(slice(0, None, 50))
+    yield walk.select(slice(0, 100))
+    yield with_reference(walk, reference.select(slice(0, 3)))
+    yield with_reference(walk, reference.select(slice(0, None, 250)))
+    still = replace(reference, position=0 * reference.position, orientation=0 * reference.orientation + [0, 0, 0, 1])
+    yield with_reference(walk, replace(still, velocity=0 * reference.velocity))
+
+
+@pytest.mark.filterwarnings("error")
+def test_odd_logs_are_judged_and_never_end_in_an_exception(walk: SensorLog, go2: RobotDescription) -> None:
+    for log in odd_logs(walk):
+        report = check_log(log, go2)
+        assert report.verdict != "fit"
+        json.dumps(report.to_dict(), allow_nan=False)
+
+
+def test_every_finding_is_in_the_docs() -> None:
+    table = (Path(__file__).parents[2] / "docs" / "logs.md").read_text()
+    told = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+    assert sorted(told) == sorted((*get_args(FindingName), "fit"))
 
 
 # -- messages --

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from trace_ros.bags import BagReport, ReadSettings, Topics, read_log
-from trace_ros.checks.log_findings import LogCheckSettings, LogReport
+from trace_ros.checks.log_findings import Level, LogCheckSettings, LogFinding, LogReport
 from trace_ros.checks.log_joints import check_joint_velocity, check_torque
 from trace_ros.checks.log_legs import check_legs
 from trace_ros.checks.log_messages import check_clocks, check_overlap, check_topics, read_stamps
@@ -95,13 +95,9 @@ def _add_reading(read: BagReport, report: LogReport) -> None:
             if name.startswith("joints_")
             else (read.imu_topic, read.imu_messages)
         )
-        report.find(
-            "fault" if kind.action == "dropped" and count > messages / 2 else "remark",
-            name,
-            topic,
-            f"{count} of {messages} messages {kind.action}: {kind.text}: {kind.cause}",
-            "see the kinds of faults in docs/troubleshooting.md",
-        )
+        level: Level = "fault" if kind.action == "dropped" and count > messages / 2 else "remark"
+        text = f"{count} of {messages} messages {kind.action}: {kind.text}: {kind.cause}"
+        report.findings.append(LogFinding(level, name, topic, text, "see the kinds in docs/troubleshooting.md"))
     if read.time_lines > 1:
         report.find(
             "remark",

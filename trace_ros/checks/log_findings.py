@@ -12,6 +12,49 @@ from trace_ros.checks.findings import CheckSettings
 Positive = Annotated[float, Field(gt=0)]
 Part = Annotated[float, Field(gt=0, lt=1)]
 Fitness = Literal["fit", "fit with remarks", "not fit"]
+Level = Literal["remark", "fault"]
+FindingName = Literal[
+    "messages_lost",
+    "pause",
+    "slow",
+    "overlap",
+    "topic_clocks",
+    "no_stamps",
+    "time_jumps",
+    "gravity",
+    "gyro_units",
+    "gyro_sign",
+    "imu_turned",
+    "legs_swapped",
+    "joint_sign",
+    "joints",
+    "joint_stuck",
+    "feet",
+    "velocity_wrong",
+    "velocity_zero",
+    "velocity_missing",
+    "velocity_spikes",
+    "torque_missing",
+    "torque_zero",
+    "torque_sign",
+    "torque_implausible",
+    "torque_units",
+    "little_motion",
+    "little_turning",
+    "short",
+    "reference_clock",
+    "reference_frame",
+    "reference_tilted",
+    "reference_gap",
+    "reference_jump",
+    "reference_stuck",
+    "reference_coverage",
+    "reference_twist",
+    "reference_disagrees",
+    "reference_unusable",
+    "reference_short",
+]
+"""Kinds of findings beside those of messages (`trace_ros.streams.KINDS`); `docs/logs.md` tells what each is."""
 
 
 @dataclass(frozen=True)
@@ -21,13 +64,13 @@ class LogFinding:
     Attributes:
         level: ``fault``: odometry or training from this log is nonsense; ``remark``: it will be worse, or it is to be
             looked at.
-        name: of the kind, for machines; `docs/logs.md` lists them.
+        name: a `FindingName`, or a kind of faulty message.
         subject: what was looked at, in a word or two.
         text: what is wrong, and the likely cause, in one line.
         remedy: what to do, in one line.
     """
 
-    level: Literal["remark", "fault"]
+    level: Level
     name: str
     subject: str
     text: str
@@ -70,11 +113,11 @@ class LogReport:
         """Add a line to the page."""
         self.facts.append(Fact(subject, text))
 
-    def find(self, level: Literal["remark", "fault"], name: str, subject: str, text: str, remedy: str = "") -> None:
+    def find(self, level: Level, name: FindingName, subject: str, text: str, remedy: str = "") -> None:
         """Add a finding."""
         self.findings.append(LogFinding(level, name, subject, text, remedy))
 
-    def is_fault(self, *names: str) -> bool:
+    def is_fault(self, *names: FindingName) -> bool:
         """Whether any of these was found to be a fault: what follows from it is then not told a second time."""
         return any(finding.level == "fault" and finding.name in names for finding in self.findings)
 

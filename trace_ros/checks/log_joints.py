@@ -17,6 +17,8 @@ _SMOOTHING = 0.02
 _LEAST_MOVED = 0.02
 """rad; a joint that moves less while others walk is stuck."""
 _CORRELATED = 0.8
+_SLOWEST = 40.0
+"""Hz; of fewer samples no derivative can be taken of a walking leg."""
 _MOST_SAMPLES = 20_000
 _DEGREES = 180 / np.pi
 _BEYOND = 1.5
@@ -38,7 +40,8 @@ def check_joint_velocity(log: SensorLog, robot: RobotDescription, report: LogRep
             "mend the encoder or the driver",
         )
     velocity = log.joint_velocity
-    if velocity is None:
+    absent = 1.0 if velocity is None else float(np.isnan(velocity).any(axis=1).mean())
+    if velocity is None or absent == 1:
         report.fact("joint velocity", "not reported; positions are differentiated instead")
         report.find(
             "remark",
@@ -48,6 +51,14 @@ def check_joint_velocity(log: SensorLog, robot: RobotDescription, report: LogRep
             "let the driver fill velocity",
         )
         return
+    if absent > limits.lost:
+        report.find(
+            "remark",
+            "velocity_missing",
+            "joint velocity",
+            f"is missing from {100 * absent:.1f} % of the samples",
+            "let the driver fill velocity in every message",
+        )
     fast = np.any(np.abs(velocity) > limits.fastest_joint, axis=1)
     if fast.any() and fast.mean() < 0.5:
         where = np.flatnonzero(fast)
@@ -62,6 +73,8 @@ def check_joint_velocity(log: SensorLog, robot: RobotDescription, report: LogRep
             "cut the log there",
         )
         log = replace(log, joint_velocity=np.where(fast[:, None], np.nan, velocity))
+    if log.rate_hz < _SLOWEST:
+        return
     derivative, smooth = _both(log)
     use = moving[: len(derivative)] & np.isfinite(smooth).all(axis=1) & np.isfinite(derivative).all(axis=1)
     if use.sum() < 50 or not derivative[use].any(axis=0).all():

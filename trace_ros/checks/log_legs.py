@@ -14,7 +14,7 @@ from itertools import combinations
 
 import numpy as np
 
-from trace_ros.checks.log_findings import LogCheckSettings, LogReport
+from trace_ros.checks.log_findings import FindingName, LogCheckSettings, LogReport
 from trace_ros.checks.log_rest import moving_mask, windows
 from trace_ros.geometry import so3_exp
 from trace_ros.logs import JOINTS, LEGS, FloatArray, IntArray, SensorLog
@@ -24,11 +24,12 @@ _WINDOW = 0.2
 """s."""
 _SAMPLES = 20
 """In a window, means of the log's."""
+_FEWEST_SAMPLES = 6
 _MOST_WINDOWS = 150
 _FEWEST_WINDOWS = 12
 _WIDTH = 0.1
 """m/s; feet agree that are as near."""
-_ROUNDS = 10
+_ROUNDS = 8
 _ALONG_Z = 0.8
 
 
@@ -37,7 +38,7 @@ class Arrangement:
     """How joints and IMU may really be.
 
     Attributes:
-        name: of the kind of finding.
+        name: of the finding.
         text: in words, after "the legs fit better if".
         order: (12,) slot from which each joint's reading should be taken.
         sign: (12,) 1 or -1, of the readings.
@@ -45,7 +46,7 @@ class Arrangement:
         remedy: what to do.
     """
 
-    name: str
+    name: FindingName
     text: str
     order: IntArray
     sign: FloatArray
@@ -96,7 +97,7 @@ class Strides:
 def arrangements(robot: RobotDescription) -> Iterator[Arrangement]:
     """The one that is taken for true, and then all others that happen."""
     slots, plus, same = np.arange(JOINTS), np.ones(JOINTS), np.eye(3)
-    yield Arrangement("", "", slots, plus, same)
+    yield Arrangement("legs_swapped", "", slots, plus, same)
     legs = slots.reshape(LEGS, 3)
     swaps = [(pair, f"{LEG_NAMES[pair[0]]} and {LEG_NAMES[pair[1]]} are swapped") for pair in combinations(range(4), 2)]
     orders: list[tuple[list[int], str]] = []
@@ -174,15 +175,16 @@ def _weights(difference: FloatArray, width: float) -> FloatArray:
 
 def check_legs(log: SensorLog, robot: RobotDescription, report: LogReport, limits: LogCheckSettings) -> None:
     """Find swapped legs, reversed joints, and a gyro in other axes than the legs."""
-    wrong = [name for name in ("gyro_units", "velocity_wrong", "velocity_zero") if report.is_fault(name)]
+    suspects: tuple[FindingName, ...] = ("gyro_units", "velocity_wrong", "velocity_zero")
+    wrong = [name for name in suspects if report.is_fault(name)]
     if report.is_fault("gravity") and _lies(log):
         wrong.append("gravity")
     if wrong:
         report.fact("legs", f"order and signs are not judged before {', '.join(wrong)} is mended")
         return
     strides = Strides.of(log)
-    if len(strides) < _FEWEST_WINDOWS:
-        report.fact("legs", "too little walking to tell order and signs of the joints")
+    if len(strides) < _FEWEST_WINDOWS or strides.position.shape[1] < _FEWEST_SAMPLES:
+        report.fact("legs", "too little walking, or too few samples of it, to tell order and signs of the joints")
         return
     taken, *others = arrangements(robot)
     share, legs, speed = agreement(robot.kinematics, strides, taken)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trace_ros.checks.log_findings import LogCheckSettings, LogReport
+from trace_ros.checks.log_findings import FindingName, LogCheckSettings, LogReport
 from trace_ros.errors import TraceError
 from trace_ros.logs import FloatArray, SensorLog, Trajectory
 from trace_ros.references import CleanReference, ReferenceSettings, clean_reference
@@ -117,14 +117,17 @@ def _check_frame(clean: CleanReference, report: LogReport, limits: LogCheckSetti
         )
 
 
+_CUTS: tuple[tuple[str, FindingName, str], ...] = (
+    ("gap", "reference_gap", "it was lost, or markers were hidden"),
+    ("jump", "reference_jump", "a loop closure, a swapped marker, or a lost match"),
+    ("stuck", "reference_stuck", "it repeats its last pose where it has none"),
+)
+
+
 def _check_pieces(clean: CleanReference, report: LogReport, limits: LogCheckSettings) -> None:
     covered = float(clean.valid.mean())
     report.fact("reference pieces", f"{clean.segments.count}; they cover {100 * covered:.1f} % of the log")
-    for kind, name, cause in (
-        ("gap", "reference_gap", "it was lost, or markers were hidden"),
-        ("jump", "reference_jump", "a loop closure, a swapped marker, or a lost match"),
-        ("stuck", "reference_stuck", "it repeats its last pose where it has none"),
-    ):
+    for kind, name, cause in _CUTS:
         cuts = [cut for cut in clean.segments.cuts if cut.kind == kind]
         if cuts:
             worst = max(cuts, key=lambda cut: (cut.size, cut.angle))

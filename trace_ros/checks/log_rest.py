@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import Literal
 
 import numpy as np
 
 from trace_ros.checks.findings import Finding
-from trace_ros.checks.log_findings import LogCheckSettings, LogReport
+from trace_ros.checks.log_findings import FindingName, LogCheckSettings, LogReport
 from trace_ros.checks.setup import check_feet, check_gravity, check_joint_ranges
 from trace_ros.checks.startup import stands_still
 from trace_ros.logs import FloatArray, SensorLog
@@ -59,6 +58,14 @@ def check_motion(log: SensorLog, report: LogReport, limits: LogCheckSettings) ->
         f"{log.duration_s:.1f} s, of which the legs move for {walking:.1f} s; turns of {np.degrees(turning):.0f} "
         "degrees in all",
     )
+    if log.rate_hz < limits.slowest and not any(finding.name == "slow" for finding in report.findings):
+        report.find(
+            "remark",
+            "slow",
+            "log",
+            f"has {log.rate_hz:.0f} samples a second: odometry from fewer than {limits.slowest:.0f} is much worse",
+            "raise the drivers' rate: 200 to 500 Hz",
+        )
     if walking < limits.walking:
         report.find(
             "remark",
@@ -159,15 +166,19 @@ def _kind(text: str) -> str:
 
 def _add(findings: list[Finding], report: LogReport) -> None:
     for finding in findings:
-        level: Literal["remark", "fault"] = "fault" if finding.level == "fault" else "remark"
-        report.find(level, finding.subject, finding.subject, finding.text, _REMEDIES[finding.subject])
+        name, remedy = _REMEDIES[finding.subject]
+        report.find("fault" if finding.level == "fault" else "remark", name, finding.subject, finding.text, remedy)
 
 
-_REMEDIES = {
-    "gravity": "the driver must give specific force in m/s^2, +9.81 on z at rest (REP-145), in axes as imu.rpy of the "
-    "robot file has them",
-    "joints": "compare with `trace robot check`, and say what differs under joint_messages in the robot file",
-    "feet": "compare with `trace robot check`, and say what differs under joint_messages in the robot file",
+_COMPARE = "compare with `trace robot check`, and say what differs under joint_messages in the robot file"
+_REMEDIES: dict[str, tuple[FindingName, str]] = {
+    "gravity": (
+        "gravity",
+        "the driver must give specific force in m/s^2, +9.81 on z at rest (REP-145), in axes as imu.rpy of the robot "
+        "file has them",
+    ),
+    "joints": ("joints", _COMPARE),
+    "feet": ("feet", _COMPARE),
 }
 
 
