@@ -1,0 +1,174 @@
+"""``trace finetune`` as a user types it: from logs to a judged model, stopped and resumed, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import pytest
+import typer
+import yaml
+from commands import run_trace
+from untrained import export_untrained
+
+from trace_ros.bags import write_log
+from trace_ros.cli.finetune import SeveralValues
+from trace_ros.estimator.checkpoint import load_model
+from trace_ros.logs import SensorLog, Trajectory
+from trace_ros.robot import RobotDescription
+
+ROBOT = RobotDescription.load("go2")
+QUICK = ("--set", "window=0.5", "--set", "stride=0.25", "--set", "loss.horizon=0.1", "--set", "validation.horizon=0.2",
+         "--set", "validation.spacing=0.1", "--set", "optimiser.segment=100", "--set", "optimiser.piece=100",
+         "--set", "optimiser.epochs=1", "--set", "reference.clean=false")  # fmt: skip
+
+
+def walk(seed: int, samples: int = 450) -> SensorLog:
+    """Noise of a body that goes ahead, and where it went."""
+    rng = np.random.default_rng(seed)
+    stamps = np.arange(samples, dtype=np.int64) * 2_000_000
+    joints = np.tile([0.0, 0.8, -1.5], 4) + 0.1 * rng.normal(size=(samples, 12))
+    position = np.outer(stamps * 1e-9, [0.4, 0.0, 0.0])
+    level = np.tile([0.0, 0.0, 0.0, 1.0], (samples, 1))
+    reference = Trajectory(stamps, position, level, np.tile([0.4, 0.0, 0.0], (samples, 1)))
+    return SensorLog(
+        stamps,
+        0.1 * rng.normal(size=(samples, 3)),
+        np.array([0.0, 0.0, 9.81]) + rng.normal(size=(samples, 3)),
+        joints,
+        rng.normal(size=(samples, 12)),
+        rng.normal(size=(samples, 12)),
+        "pd_target",
+        "go2",
+        reference.select(slice(None, None, 10)),
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Two bags, two other logs and a model."""
+    made = tmp_path_factory.mktemp("finetune")
+    for seed, name in enumerate(("bag_0", "bag_1", "log_2.npz", "log_3.npz")):
+        write_log(made / name, walk(seed), ROBOT)
+    write_log(made / "copy.npz", walk(0), ROBOT)
+    write_log(made / "blind.npz", replace(walk(7), reference=None), ROBOT)
+    write_log(made / "short.npz", walk(8).select(slice(0, 200)), ROBOT)
+    export_untrained(made / "base.pt", ROBOT)
+    return made
+
+
+def test_from_bags_to_a_model(folder, tmp_path, monkeypatch, capsys):
+    output, result = tmp_path / "run", tmp_path / "result.json"
+    outcome = run_trace(
+        monkeypatch, capsys, "finetune", "--logs", folder / "bag_0", folder / "bag_1", "--validation",
+        folder / "log_2.npz", "--test", folder / "log_3.npz", "--model", folder / "base.pt", "--output", output,
+        "--json", result, *QUICK, "--set", "optimiser.epochs=2",
+    )  # fmt: skip
+    assert outcome.code == 0, outcome.err
+    assert "epoch 2: training" in outcome.err
+    figures = json.loads(result.read_text())
+    assert figures == json.loads((output / "report.json").read_text())
+    assert [row["split"] for row in figures["judged"]] == ["validation", "test"]
+    for row in figures["judged"]:
+        assert {"ate_position_m", "re10_position_m"} <= set(row["before"]) == set(row["after"])
+    assert len(figures["history"]) == 3
+    assert "log_3" in outcome.out and "->" in outcome.out
+    model = load_model(output / "trace.pt")
+    model.check_robot(ROBOT)
+    card = yaml.safe_load((output / "trace.yaml").read_text())
+    logs = card["figures"]["finetuning"]["logs"]
+    assert [(log["path"], log["split"]) for log in logs] == [
+        ("bag_0", "training"), ("bag_1", "training"), ("log_2.npz", "validation"), ("log_3.npz", "test"),
+    ]  # fmt: skip
+    assert "--logs bag_0 bag_1 --validation log_2.npz --test log_3.npz" in card["command"]
+    assert str(folder) not in (output / "trace.yaml").read_text()
+    assert card["figures"]["finetuning"]["judged"][1]["log"] == "log_3"
+
+    again = run_trace(monkeypatch, capsys, "finetune", "--output", output, "--resume")
+    assert again.code == 0, again.err
+    assert json.loads((output / "report.json").read_text())["history"] == figures["history"]
+
+
+def test_ctrl_c_saves_and_resume_goes_on(folder, tmp_path, monkeypatch, capsys):
+    output = tmp_path / "run"
+    command = [sys.executable, "-m", "trace_ros.cli", "finetune", "--output", output, "--model", folder / "base.pt",
+               "--logs", folder / "bag_0", folder / "log_2.npz", *QUICK, "--set", "optimiser.epochs=100000",
+               "--set", "validation.patience=0"]  # fmt: skip
+    process = subprocess.Popen(
+        list(map(str, command)), stderr=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "200"}
+    )
+    assert process.stderr is not None
+    said = []
+    for line in process.stderr:
+        said.append(line)
+        if "epoch 1:" in line:
+            process.send_signal(signal.SIGINT)
+            break
+    rest = process.communicate(timeout=120)[1]
+    assert process.returncode == 130, "".join(said) + rest
+    assert "go on with trace finetune --resume" in rest
+    assert "Traceback" not in rest
+    assert any("log_2.npz is held back for validation" in line for line in said)
+    assert not (output / "trace.pt").exists()
+    other = run_trace(monkeypatch, capsys, "finetune", "--output", output, "--resume", "--mode", "full")
+    assert (other.code, "--resume keeps the run's own: leave --mode out" in other.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--logs", "bag_0"], "give --validation"),
+        (["--logs", "bag_0", "log_2.npz", "--test", "copy.npz"], "the same recording as"),
+        (["--logs", "bag_0", "log_2.npz", "--test", "bag_0"], "is given with --logs and with --test"),
+        (["--logs", "bag_0", "blind.npz"], "has no reference"),
+        (["--logs", "short.npz", "log_2.npz"], "is 0.4 s long, a window 0.5 s"),
+        (["--logs", "gone", "log_2.npz"], "no such file"),
+        (["--logs", "bag_0", "log_2.npz", "--mode", "some"], "--mode 'some'"),
+        (["--logs", "bag_0", "log_2.npz", "--config", "unheard"], "unheard.yaml: no such file"),
+        (["--logs", "bag_0", "log_2.npz", "--set", "loss.foot=1"], "loss.foot"),
+        (["--logs", "bag_0", "log_2.npz", "--robot", "a1"], "trained for robot 'go2', not 'a1'"),
+        (["--logs", "bag_0", "log_2.npz", "--resume"], "leave --logs out"),
+        (["--resume"], "no such checkpoint"),
+    ],
+)
+def test_what_is_wrong_is_one_line(folder, tmp_path, monkeypatch, capsys, arguments, message):
+    monkeypatch.chdir(folder)
+    given = arguments if "--resume" in arguments else [*arguments, "--model", "base.pt", *QUICK]
+    outcome = run_trace(monkeypatch, capsys, "finetune", "--output", tmp_path / "run", *given)
+    assert outcome.code == 2, outcome.err
+    assert message in outcome.err
+    assert outcome.err.strip().splitlines()[-1].startswith("error: ")
+    assert not (tmp_path / "run" / "trace.pt").exists()
+
+
+def test_the_base_model_is_never_overwritten(folder, tmp_path, monkeypatch, capsys):
+    base = export_untrained(tmp_path / "trace.pt", ROBOT)
+    before = base.read_bytes()
+    outcome = run_trace(
+        monkeypatch, capsys, "finetune", "--logs", folder / "bag_0", folder / "log_2.npz", "--model", base,
+        "--output", tmp_path, *QUICK,
+    )  # fmt: skip
+    assert (outcome.code, "is the base model" in outcome.err) == (2, True)
+    assert base.read_bytes() == before
+
+
+def test_options_take_several_values():
+    seen: list[str] = []
+
+    def command(
+        words: Annotated[list[str], typer.Option("--logs")], test: Annotated[list[str], typer.Option()]
+    ) -> None:
+        seen.extend([",".join(words), ",".join(test)])
+
+    app = typer.Typer()
+    app.command(cls=SeveralValues)(command)
+    with pytest.raises(SystemExit):
+        app(["--logs", "a", "b", "--test", "c", "--logs", "d"])
+    assert seen == ["a,b,d", "c"]
