@@ -115,6 +115,11 @@ def _share(stepper: _SideBySide, runs: Sequence[_Run], threads: int, progress: C
 _steppers: WeakKeyDictionary[TraceEstimator, _SideBySide | _OneByOne] = WeakKeyDictionary()
 
 
+def prepare(estimator: TraceEstimator) -> None:
+    """Compile what `run_logs` needs for an estimator, as a part of loading it; else its first call does."""
+    _stepper(estimator)
+
+
 def _stepper(estimator: TraceEstimator) -> _SideBySide | _OneByOne:
     """What steps the estimator's network; made once, since a script takes a second."""
     stepper = _steppers.get(estimator)

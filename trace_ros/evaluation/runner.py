@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trace_ros.errors import TraceError
-from trace_ros.estimator.batch import run_logs
+from trace_ros.estimator.batch import prepare, run_logs
 from trace_ros.estimator.estimator import TraceEstimator
 from trace_ros.estimator.interface import Estimator
 from trace_ros.estimator.observation import WINDOW
@@ -174,6 +174,7 @@ def evaluate_runs(
         _reference_pose(name, log) if initial == "reference" else None for name, log in zip(names, logs, strict=True)
     ]
     if isinstance(estimator, TraceEstimator) and not stepwise:
+        prepare(estimator)
         begin = time.perf_counter()
         runs = run_logs(estimator, logs, names, poses, progress, threads)
         factors = [sum(log.duration_s for log in logs) / (time.perf_counter() - begin)] * len(logs)
