@@ -13,7 +13,7 @@ from trace_ros.bags import Topics, write_bag
 from trace_ros.errors import TraceError
 from trace_ros.evaluation import benchmark as module
 from trace_ros.evaluation import benchmark_methods, benchmark_walks
-from trace_ros.evaluation.benchmark import benchmark_settings, quick_selection, run_benchmark, unfinished
+from trace_ros.evaluation.benchmark import benchmark_settings, open_tasks, quick_selection, run_benchmark
 from trace_ros.evaluation.benchmark_methods import Method, choose_methods
 from trace_ros.evaluation.benchmark_tables import compare_rows
 from trace_ros.evaluation.benchmark_walks import (
@@ -22,7 +22,7 @@ from trace_ros.evaluation.benchmark_walks import (
     simulated_walks,
     walk_log,
 )
-from trace_ros.evaluation.runner import evaluate_run
+from trace_ros.evaluation.runner import evaluate_run, evaluate_runs
 from trace_ros.robot import RobotDescription
 from trace_ros.sim.course import simulate_course
 from trace_ros.sim.course_set import CourseSet
@@ -54,12 +54,16 @@ def kept(methods, tmp_path_factory):
     folder = tmp_path_factory.mktemp("kept")
     walks = simulated_walks(SET, ROBOT, ["mujoco"], folder)
     assert all(each.missing for each in walks)
-    assert unfinished(walks, methods, ROBOT, folder) == 8
+    assert to_do(walks, methods, folder) == 8
     told: list[float] = []
     results = run_benchmark(walks, methods, ROBOT, kept=folder, workers=2, progress=told.append)
     assert told == sorted(told)
     assert told[-1] == 1.0
     return walks, results, folder
+
+
+def to_do(walks, methods, folder):
+    return sum(len(task.missing) for task in open_tasks(walks, methods, ROBOT, folder))
 
 
 @pytest.fixture
@@ -70,7 +74,7 @@ def idle(monkeypatch):
         raise AssertionError("was done already")
 
     monkeypatch.setattr(benchmark_walks, "simulate_course", refuse)
-    monkeypatch.setattr(module, "evaluate_run", refuse)
+    monkeypatch.setattr(module, "evaluate_runs", refuse)
 
 
 def test_a_result_for_each_walk_and_method(kept):
@@ -100,14 +104,14 @@ def test_a_walk_is_a_bag_that_holds_the_simulated_samples(kept, methods):
     # And a row is what the estimator makes of exactly these.
     estimator = module.load_estimator("trace", ROBOT, methods[0].model)
     metrics = evaluate_run("again", log, estimator).metrics
-    assert results[6].row["ate_position_m"] == pytest.approx(metrics.ate_position_m, rel=1e-6)
+    assert results[6].row["ate_position_m"] == pytest.approx(metrics.ate_position_m, rel=1e-4)
     assert results[6].row["path_length_m"] == pytest.approx(metrics.path_length_m, rel=1e-9)
 
 
 @pytest.mark.usefixtures("idle")
 def test_what_is_kept_is_not_done_again(kept, methods):
     walks, results, folder = kept
-    assert unfinished(walks, methods, ROBOT, folder) == 0
+    assert open_tasks(walks, methods, ROBOT, folder) == []
     again = run_benchmark(walks, methods, ROBOT, kept=folder)
     assert [each.row for each in again] == [each.row for each in results]
     one = run_benchmark(walks[2:3], methods[1:], ROBOT, kept=folder)
@@ -122,25 +126,28 @@ def test_a_run_that_was_ended_goes_on(kept, methods, monkeypatch, tmp_path):
     assert [each.key for each in moved] == [each.key for each in walks]
     done = []
 
-    def third_is_one_too_many(*arguments):
-        if len(done) == 2:
+    def interrupted(names, logs, *more):
+        if len(done) == 5:
             raise KeyboardInterrupt
-        done.append(arguments[0])
-        return evaluate_run(*arguments)
+        done.extend(names)
+        return evaluate_runs(names, logs, *more)
 
-    monkeypatch.setattr(module, "evaluate_run", third_is_one_too_many)
+    monkeypatch.setattr(module, "evaluate_runs", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run_benchmark(moved, methods, ROBOT, kept=tmp_path / "kept")
-    assert unfinished(moved, methods, ROBOT, tmp_path / "kept") == 6
-    monkeypatch.setattr(
-        module, "evaluate_run", lambda *arguments: done.append(arguments[0]) or evaluate_run(*arguments)
-    )
+    assert to_do(moved, methods, tmp_path / "kept") == 3  # TRACE had all four walks at once, the filter one
+
+    def counted(names, *more):
+        done.extend(names)
+        return evaluate_runs(names, *more)
+
+    monkeypatch.setattr(module, "evaluate_runs", counted)
     monkeypatch.setattr(benchmark_walks, "simulate_course", None)
     again = run_benchmark(moved, methods, ROBOT, kept=tmp_path / "kept")
     assert len(done) == 8
     differences = compare_rows([each.row for each in again], [each.row for each in results])
     assert len(differences) == 8 * 4
-    assert differences[0].relative < 1e-6
+    assert differences[0].relative < 1e-4
 
 
 def test_a_damaged_bag_is_made_anew(tmp_path):

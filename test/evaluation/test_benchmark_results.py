@@ -15,6 +15,7 @@ from trace_ros.evaluation.benchmark_results import (
     Result,
     load_result,
     result_file,
+    result_folder,
     result_of,
     save_result,
     worst_of_all,
@@ -130,14 +131,13 @@ def test_the_name_of_a_result_changes_with_what_it_depends_on(tmp_path, somewher
     model = tmp_path / "model.pt"
     model.write_bytes(b"one")
     method = Method("a", "trace", model)
-    first = result_file(somewhere, method, ROBOT, tmp_path)
-    assert result_file(somewhere, replace(method, label="b"), ROBOT, tmp_path) == first
-    assert result_file(replace(somewhere, key="hill-1-3"), method, ROBOT, tmp_path) != first
-    assert result_file(replace(somewhere, engine="bullet"), method, ROBOT, tmp_path) != first
-    stiller = ROBOT.model_copy(update={"foot_radius": 0.5})
-    assert result_file(somewhere, method, stiller, tmp_path) != first
+    first = result_folder(method, ROBOT, tmp_path)
+    assert result_folder(replace(method, label="b"), ROBOT, tmp_path) == first
+    assert result_folder(method, ROBOT.model_copy(update={"foot_radius": 0.5}), tmp_path) != first
     model.write_bytes(b"two")
-    assert result_file(somewhere, method, ROBOT, tmp_path) != first
+    assert result_folder(method, ROBOT, tmp_path) != first
+    others = (somewhere, replace(somewhere, key="hill-1-3"), replace(somewhere, engine="bullet"))
+    assert len({result_file(each, first) for each in others}) == 3
 
 
 def test_the_gallery_holds_the_five_worst_of_all_walks():

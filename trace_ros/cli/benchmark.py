@@ -84,13 +84,14 @@ def benchmark(
     earlier = None if compare is None else _rows_of(compare)
     description = RobotDescription.load(robot)
     # Imported here, so that --help and the other commands need not wait for torch and the simulators' modules.
-    from trace_ros.evaluation.benchmark import benchmark_settings, quick_selection, run_benchmark, unfinished
+    from trace_ros.evaluation.benchmark import benchmark_settings, open_tasks, quick_selection, run_benchmark
     from trace_ros.evaluation.benchmark_methods import choose_methods
     from trace_ros.evaluation.benchmark_walks import choose_engines, recorded_walks, simulated_walks
     from trace_ros.sim.course_set import CourseSet
 
+    notes: list[str] = []
     if bags is not None:
-        walks, notes = recorded_walks(bags, chosen_topics(imu_topic, joint_topic, reference_topic)), []
+        walks = recorded_walks(bags, chosen_topics(imu_topic, joint_topic, reference_topic))
     else:
         chosen = CourseSet.load(courses or "courses")
         names = None if only is None else comma_parts("--only", only)
@@ -102,7 +103,7 @@ def benchmark(
     notes += left_out
     for note in notes:
         say(f"note: {note}")
-    todo = unfinished(walks, compared, description, cache)
+    todo = sum(len(task.missing) for task in open_tasks(walks, compared, description, cache))
     say(
         f"{len(walks)} walks of {description.name}, {sum(walk.missing for walk in walks)} of them to be simulated; "
         f"methods: {', '.join(method.label for method in compared)}; "

@@ -1,7 +1,7 @@
 """The comparison: several estimators on the same walks, from the same start, judged by the same code.
 
 Walks are simulated once and kept as bags; every result is kept as soon as it is there, so a benchmark that was ended
-goes on where it was. Work is spread over processes, one course of an engine at a time.
+goes on where it was. Work is spread over processes; in each, TRACE runs through several walks side by side.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from trace_ros.baselines.registry import load_estimator
+from trace_ros.baselines.registry import TRACE, load_estimator
 from trace_ros.errors import TraceError
 from trace_ros.estimator.interface import Estimator
 from trace_ros.evaluation.benchmark_methods import Method
@@ -23,19 +23,47 @@ from trace_ros.evaluation.benchmark_results import (
     Result,
     load_result,
     result_file,
+    result_folder,
     result_of,
     save_result,
 )
 from trace_ros.evaluation.benchmark_walks import Walk, walk_log
 from trace_ros.evaluation.processes import spread
 from trace_ros.evaluation.report import package_versions
-from trace_ros.evaluation.runner import evaluate_run
+from trace_ros.evaluation.runner import evaluate_runs
+from trace_ros.logs import SensorLog
 from trace_ros.resources import share_directory
 from trace_ros.robot import RobotDescription
 from trace_ros.sim.course_set import CourseSet
 
 DEFAULT_KEPT = Path("out/benchmark/kept")
 """Where walks and results are kept."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A walk with the results that it still lacks: methods and files."""
+
+    walk: Walk
+    missing: tuple[tuple[Method, Path], ...]
+
+
+def open_tasks(
+    walks: Sequence[Walk], methods: Sequence[Method], robot: RobotDescription, kept: Path = DEFAULT_KEPT
+) -> list[Task]:
+    """What is still to be done.
+
+    Raises:
+        TraceError: a model cannot be read.
+    """
+    folders = [(method, result_folder(method, robot, kept)) for method in methods]
+    tasks = []
+    for walk in walks:
+        files = [(method, result_file(walk, folder)) for method, folder in folders]
+        missing = tuple((method, file) for method, file in files if load_result(file, method) is None)
+        if missing:
+            tasks.append(Task(walk, missing))
+    return tasks
 
 
 def run_benchmark(
@@ -65,81 +93,86 @@ def run_benchmark(
         TraceError: a bad model or log, a robot that fell, or a file that cannot be written.
         KeyboardInterrupt: what was complete before is kept.
     """
-    judge = Judge(tuple(methods), robot, kept)
-    parts = _parts(walks, judge, workers)
+    # Names of files are made here once: whoever edits the code meanwhile gets new ones with the next start.
+    folders = [(method, result_folder(method, robot, kept)) for method in methods]
+    tasks = open_tasks(walks, methods, robot, kept)
+    parts = _parts(tasks, workers)
     tell = progress or (lambda _: None)
-    spread(judge, parts, workers, lambda done: tell(done / len(parts)) if parts else None)
+    spread(Judge(robot), parts, workers, lambda done: tell(done / len(parts)) if parts else None)
     tell(1.0)
     results = []
     for walk in walks:
-        for method in methods:
-            result = load_result(judge.file(walk, method), method)
+        for method, folder in folders:
+            result = load_result(result_file(walk, folder), method)
             if result is None:
-                raise TraceError(f"{judge.file(walk, method)}: vanished or was damaged meanwhile; start again")
+                raise TraceError(f"{result_file(walk, folder)}: vanished or was damaged meanwhile; start again")
             results.append(result)
     return results
 
 
-def unfinished(walks: Sequence[Walk], methods: Sequence[Method], robot: RobotDescription, kept: Path) -> int:
-    """How many results are still to be made."""
-    judge = Judge(tuple(methods), robot, kept)
-    return sum(load_result(judge.file(walk, method), method) is None for walk in walks for method in methods)
+_MOST_WALKS = 8
+"""Walks that a process takes at once: their logs are all in memory, and a kill loses what was in work."""
+
+
+def _parts(tasks: Sequence[Task], workers: int) -> list[tuple[Task, ...]]:
+    """What one process takes at once: as few parts of equal size as keep all of them busy."""
+    count = min(len(tasks), workers * -(-len(tasks) // (workers * _MOST_WALKS)))
+    return [tuple(tasks[first::count]) for first in range(count)]
 
 
 @dataclass(frozen=True)
 class Judge:
-    """What brings all methods over some walks, and keeps each result."""
+    """What brings methods over walks, and keeps each result."""
 
-    methods: tuple[Method, ...]
     robot: RobotDescription
-    kept: Path
 
-    def file(self, walk: Walk, method: Method) -> Path:
-        """Where the result is kept."""
-        return result_file(walk, method, self.robot, self.kept)
-
-    def __call__(self, walks: tuple[Walk, ...], progress: Callable[[float], None]) -> None:
-        """Run what is missing; ``progress`` hears the part done, 0 to 1."""
+    def __call__(self, tasks: Sequence[Task], progress: Callable[[float], None]) -> None:
+        """Do what is to be done; ``progress`` hears the part done, 0 to 1."""
         # One step is a handful of small products: threads cost more than they bring.
         torch.set_num_threads(1)
-        estimators: dict[Method, Estimator] = {}
-        share = 1 / (len(walks) * (1 + len(self.methods)))
-        for index, walk in enumerate(walks):
-            done = index * (1 + len(self.methods)) * share
-            todo = [m for m in self.methods if load_result(self.file(walk, m), m) is None]
-            if not todo:
-                continue
-            log = walk_log(walk, self.robot, lambda part, before=done: progress(before + part * share))  # type: ignore[misc]
-            for method in todo:
-                done += share
+        methods = list(dict.fromkeys(method for task in tasks for method, _ in task.missing))
+        steps = 1 + len(methods)
+        logs = []
+        for index, task in enumerate(tasks):
 
-                def advance(samples: int, before: float = done, total: int = len(log)) -> None:
-                    progress(before + share * samples / total)
+            def simulated(done: float, before: int = index) -> None:
+                progress((before + done) / (len(tasks) * steps))
 
-                if method not in estimators:
-                    estimators[method] = load_estimator(method.estimator, self.robot, method.model)
-                estimator = estimators[method]
-                evaluation = evaluate_run(walk.name, log, estimator, METRICS, INITIAL, advance)
-                result = result_of(walk, method, evaluation, "velocity" in estimator.outputs)
-                target = self.file(walk, method)
-                try:
-                    save_result(target, result)
-                except OSError as error:
-                    raise TraceError(f"{target}: cannot be written ({error.strerror})") from error
+            logs.append(walk_log(task.walk, self.robot, simulated))
+        for index, method in enumerate(methods, start=1):
+            estimator = load_estimator(method.estimator, self.robot, method.model)
+            mine = [
+                (task.walk, log, file)
+                for task, log in zip(tasks, logs, strict=True)
+                for each, file in task.missing
+                if each == method
+            ]
+            # Walks of TRACE go side by side; of another method, each is kept as soon as it is done.
+            batches = [mine] if method.estimator == TRACE else [[each] for each in mine]
+            total, before = sum(len(log) for _, log, _ in mine), 0
+            for batch in batches:
 
+                def advance(samples: int, at: int = index, before: int = before, total: int = total) -> None:
+                    progress((at + min((before + samples) / total, 1.0)) / steps)
 
-def _parts(walks: Sequence[Walk], judge: Judge, workers: int) -> list[tuple[Walk, ...]]:
-    """What one process does at a time: the walks of a course in an engine, or single walks where there are few.
+                self._judge(method, estimator, batch, advance)
+                before += sum(len(log) for _, log, _ in batch)
 
-    Those that have something to do come first, so that nobody waits at the end.
-    """
-    todo = [walk for walk in walks if any(load_result(judge.file(walk, m), m) is None for m in judge.methods)]
-    groups: dict[tuple[str, str], list[Walk]] = {}
-    for walk in todo:
-        groups.setdefault((walk.engine, walk.course), []).append(walk)
-    if len(groups) < 4 * workers:
-        return [(walk,) for walk in todo]
-    return [tuple(group) for group in groups.values()]
+    def _judge(
+        self,
+        method: Method,
+        estimator: Estimator,
+        batch: Sequence[tuple[Walk, SensorLog, Path]],
+        advance: Callable[[int], None],
+    ) -> None:
+        names, logs = [walk.name for walk, _, _ in batch], [log for _, log, _ in batch]
+        evaluations = evaluate_runs(names, logs, estimator, METRICS, INITIAL, advance)
+        for (walk, _, file), evaluation in zip(batch, evaluations, strict=True):
+            result = result_of(walk, method, evaluation, "velocity" in estimator.outputs)
+            try:
+                save_result(file, result)
+            except OSError as error:
+                raise TraceError(f"{file}: cannot be written ({error.strerror})") from error
 
 
 def benchmark_settings(walks: Sequence[Walk], methods: Sequence[Method], robot: RobotDescription) -> dict[str, Any]:

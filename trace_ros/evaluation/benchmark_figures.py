@@ -85,7 +85,8 @@ def errors_svg(means: Sequence[Row], rows: Sequence[Row], key: str, label: str, 
         own = [(place[m["course"]], v) for m in means if m["method"] == method and (v := figure_of(m, key)) is not None]
         if not own:
             continue
-        axes.bar(*zip(*own, strict=True), width=0.9 * width, color=paint[method], label=method)
+        at_course, height = zip(*own, strict=True)
+        axes.bar(at_course, height, width=0.9 * width, color=paint[method], label=method)
         dots = [(place[r["course"]], v) for r in rows if r["method"] == method and (v := figure_of(r, key)) is not None]
         axes.plot(*zip(*dots, strict=True), ".", color=_INK, ms=3, alpha=0.7)
     axes.set_yscale("log")

@@ -165,7 +165,7 @@ def _reduction_row(row: Row, in_paper: bool) -> list[_Cell]:
 
 def _trajectories(engine: str, results: Sequence[Result]) -> list[_Picture]:
     """One picture a course: of its first seed."""
-    pictures = []
+    pictures: list[_Picture] = []
     for course in dict.fromkeys(result.row["course"] for result in results):
         own = [result for result in results if result.row["course"] == course]
         seed = own[0].row["seed"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import metadata
@@ -177,14 +177,23 @@ def worst_of_all(results: Sequence[Result]) -> list[Window]:
     return sorted(windows, key=lambda window: -window.error_m)[:WORST]
 
 
-def result_file(walk: Walk, method: Method, robot: RobotDescription, kept: Path) -> Path:
-    """Where a result is kept: a name that changes with all that it depends on."""
+def result_folder(method: Method, robot: RobotDescription, kept: Path) -> Path:
+    """Where a method's results are kept: a name that changes with all that they depend on besides the walk.
+
+    Raises:
+        TraceError: the model cannot be read.
+    """
     digest = hashlib.sha256(_code_digest())
     for part in (method.digest(), METRICS.model_dump_json(), INITIAL):
         digest.update(part.encode())
     own = robot.model_dump(mode="json", exclude={"urdf", "policy"})
     digest.update(json.dumps(own, sort_keys=True).encode() + robot.urdf.read_bytes())
-    return kept / "results" / f"{method.estimator}-{digest.hexdigest()[:8]}" / f"{walk.engine}-{walk.key}.npz"
+    return kept / "results" / f"{method.estimator}-{digest.hexdigest()[:8]}"
+
+
+def result_file(walk: Walk, folder: Path) -> Path:
+    """The file of a walk in a method's folder."""
+    return folder / f"{walk.engine}-{walk.key}.npz"
 
 
 @cache
@@ -225,14 +234,24 @@ def load_result(path: Path, method: Method) -> Result | None:
     """A kept result under the method's label; None: there is none, or it is damaged."""
     try:
         with np.load(path, allow_pickle=False) as arrays:
-            windows = []
+            windows: list[Window] = []
             while f"window{len(windows)}_walk" in arrays:
-                prefix = f"window{len(windows)}_"
-                own = {name.removeprefix(prefix): arrays[name] for name in arrays.files if name.startswith(prefix)}
-                plain = {"walk": str(own.pop("walk"))}
-                numbers = {name: float(own.pop(name)) for name in ("start_s", "error_m")}
-                windows.append(Window(**plain, **numbers, **{"contact": None, **own}))
+                windows.append(_load_window(arrays, f"window{len(windows)}_"))
             row = json.loads(str(arrays["row"])) | {"method": method.label}
             return Result(row, arrays["time_s"], arrays["position"], arrays["reference"], tuple(windows))
     except _DAMAGED:
         return None
+
+
+def _load_window(arrays: Mapping[str, NDArray[Any]], prefix: str) -> Window:
+    return Window(
+        str(arrays[f"{prefix}walk"]),
+        float(arrays[f"{prefix}start_s"]),
+        float(arrays[f"{prefix}error_m"]),
+        arrays[f"{prefix}time_s"],
+        arrays[f"{prefix}attention"],
+        arrays.get(f"{prefix}contact"),
+        arrays[f"{prefix}speed_mps"],
+        arrays[f"{prefix}true_speed_mps"],
+        arrays[f"{prefix}growth_m"],
+    )
