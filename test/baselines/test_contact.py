@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from trace_ros.baselines.config import ContactConfig
-from trace_ros.baselines.contact import ContactDetector, Reading
+from trace_ros.baselines.contact import ContactDetector, Reading, ground_force
 from trace_ros.baselines.legs import LegModel
 from trace_ros.logs import SensorLog
 from trace_ros.robot import RobotDescription
@@ -53,7 +53,7 @@ def sequence(detector: ContactDetector, legs: LegModel, robot: RobotDescription,
 
 
 def test_the_trigger_has_two_thresholds_of_the_bodys_weight(go2, legs):
-    config = ContactConfig(enter=0.15, leave=0.08, touchdown_dwell=0.0, smoothing=0.0)
+    config = ContactConfig(enter=0.15, leave=0.08, rest=0.15, touchdown_dwell=0.0, smoothing=0.0)
     detector = ContactDetector(go2, legs, config)
     forces = [0.0, 0.14, 0.16, 0.10, 0.085, 0.075, 0.10, 0.14, 0.16]
     expected = [False, False, True, True, True, False, False, False, True]
@@ -61,7 +61,7 @@ def test_the_trigger_has_two_thresholds_of_the_bodys_weight(go2, legs):
 
 
 def test_a_change_must_last(go2, legs):
-    config = ContactConfig(enter=0.15, leave=0.08, touchdown_dwell=0.004, liftoff_dwell=0.002, smoothing=0.0)
+    config = ContactConfig(enter=0.15, leave=0.08, rest=0.15, touchdown_dwell=0.004, liftoff_dwell=0.002, smoothing=0.0)
     detector = ContactDetector(go2, legs, config)
     forces = [0.2, 0.2, 0.0, 0.2, 0.2, 0.2, 0.2, 0.0, 0.2, 0.0, 0.0]
     expected = [False, False, False, False, False, True, True, True, True, True, False]
@@ -73,13 +73,71 @@ def test_a_change_must_last(go2, legs):
 def test_a_lighter_robot_needs_less_force(go2, legs):
     """The same newtons, above the threshold of one robot and below that of another."""
     heavy = RobotDescription.load("go2")
-    newtons = np.tile([0.0, 0.0, 0.2 * go2.mass * 9.81], (4, 1))
+    newtons = np.tile([0.0, 0.0, 0.4 * go2.mass * 9.81], (4, 1))
     config = ContactConfig(touchdown_dwell=0.0)
     assert ContactDetector(go2, legs, config).update(reading(legs, newtons, go2), UP, 0.002).all()
     links = {name: replace(link, mass=2 * link.mass) for name, link in go2.model.links.items()}
     heavy.__dict__["model"] = replace(go2.model, links=links)
     assert heavy.mass == pytest.approx(2 * go2.mass)
     assert not ContactDetector(heavy, legs, config).update(reading(legs, newtons, go2), UP, 0.002).any()
+
+
+def test_a_foot_that_lands_stands_at_once_and_one_that_bears_little_after_a_while(go2, legs):
+    """A leg that swings shows as much force as one that bears a sixth of the weight, but never for long."""
+    config = ContactConfig(enter=0.3, rest=0.12, leave=0.08, rest_dwell=0.02, smoothing=0.0)
+    detector = ContactDetector(go2, legs, config)
+    assert sequence(detector, legs, go2, [0.0, 0.32, 0.2, 0.07]) == [False, True, True, False]
+    detector.reset()
+    assert sequence(detector, legs, go2, [0.2] * 10 + [0.0] + [0.2] * 12) == [False] * 21 + [True] * 2
+    detector.reset()
+    assert not any(sequence(detector, legs, go2, [0.1] * 30))
+
+
+def test_the_load_is_told_in_parts_of_the_weight(go2, legs):
+    detector = ContactDetector(go2, legs, ContactConfig(smoothing=0.0))
+    shares = np.array([0.1, 0.5, -0.2, 0.3])
+    force = np.zeros((4, 3))
+    force[:, 2] = shares * go2.mass * 9.81
+    detector.update(reading(legs, force, go2), UP, 0.002)
+    np.testing.assert_allclose(detector.load, [0.1, 0.5, 0.0, 0.3], atol=0.005)
+    lift = np.array([0.0, 0.5, 0.0, 0.0])
+    for _ in range(2):
+        detector.update(reading(legs, None, go2, lift), UP, 0.002)
+    np.testing.assert_allclose(detector.load, [1 / 3, 0.0, 1 / 3, 1 / 3])
+
+
+def test_whole_logs_give_the_same_force(go2, legs):
+    """Kinematics, inverse dynamics and ground reaction force of many samples at once."""
+    rng = np.random.default_rng(3)
+    q, dq, ddq = (scale * rng.normal(size=(7, 12)) for scale in (0.5, 5.0, 50.0))
+    gyro, accel, torque = rng.normal(size=(7, 3)), rng.normal(0, 10, (7, 3)), rng.normal(0, 10, (7, 4, 3))
+    at = np.asarray(go2.imu.position)
+    many = legs.at(q)
+    forces = ground_force(many, torque - legs.torque(many, dq, ddq, gyro, accel, at))
+    for i in range(7):
+        one = legs.at(q[i])
+        for part, whole in zip(one, many, strict=True):
+            np.testing.assert_allclose(part, whole[i], atol=1e-14)
+        np.testing.assert_allclose(one.foot_velocity(dq[i]), many.foot_velocity(dq)[i], atol=1e-14)
+        np.testing.assert_allclose(one.shank_rate(dq[i]), many.shank_rate(dq)[i], atol=1e-14)
+        own = legs.torque(one, dq[i], ddq[i], gyro[i], accel[i], at)
+        np.testing.assert_allclose(ground_force(one, torque[i] - own), forces[i], rtol=1e-9, atol=1e-9)
+
+
+def test_a_swinging_leg_does_not_stand(walked, go2, legs):
+    """Its torques look like those of a foot that bears something; a point that moves with it would carry the body
+    along, so the height of the feet that are found to stand must not run away."""
+    log = walked.measured
+    standing = detected(log, go2, legs)
+    truth = log.reference
+    foot = truth.position[:, None] + np.einsum("nij,nlj->nli", truth.rotation_world_body.as_matrix(), feet(legs, log))
+    fall = np.diff(foot[..., 2], axis=0)
+    early = standing[1:] & standing[:-1] & ~log.contact[1:]
+    assert -fall[early].sum() < 0.01 * standing.sum() * 0.002 * 4
+
+
+def feet(legs: LegModel, log: SensorLog) -> np.ndarray:
+    return legs.at(log.joint_position).foot
 
 
 def test_without_torque_low_feet_stand(go2, legs):

@@ -58,7 +58,7 @@ def test_a_simulated_walk_is_followed_far_better_than_by_the_imu_alone(walked, g
         metrics = evaluate_run("walk", log, kind(go2), MetricSettings(horizon_s=2.0)).metrics
         assert metrics.ate_position_m < 0.04 * path, kind.name
         horizontal = np.sqrt(metrics.ate_position_m**2 - metrics.ate_z_m**2)
-        assert horizontal < 0.01 * path, kind.name
+        assert horizontal < 0.02 * path, kind.name
         assert metrics.ate_velocity_mps < 0.15, kind.name
         assert metrics.ate_orientation_rad < 0.03, kind.name
         assert metrics.ate_position_m < 0.1 * drift, kind.name
@@ -171,9 +171,8 @@ def test_robots_that_report_less_are_followed_too(estimator, walked):
 
 def test_slip_changes_the_noise_and_not_the_standing_feet(go2):
     """One foot slides over the ground; both filters keep it, only the noise of its point differs."""
-    estimators = [kind(go2) for kind in (Iekf, IekfSlipRejection)]
+    estimators = [kind(go2, unhurried()) for kind in (Iekf, IekfSlipRejection)]
     for estimator in estimators:
-        estimator.reset()
         for sample in standing_still(go2, 200):
             estimator.step(sample)
     noises, moved = [], []
@@ -189,22 +188,59 @@ def test_slip_changes_the_noise_and_not_the_standing_feet(go2):
             assert state.standing.all()
         moved.append(np.linalg.norm(estimate.position[:2]))
         noises.append(np.array(taken))
-    config = estimators[0].config
-    np.testing.assert_array_equal(noises[0], config.noise.contact)
+    noise = estimators[0].config.noise
+    np.testing.assert_array_equal(
+        noises[0], np.tile([noise.contact, noise.contact, noise.contact_vertical], (40, 4, 1))
+    )
     assert estimators[1].slipping.tolist() == [True, False, False, False]
-    np.testing.assert_array_equal(noises[1][:, 1:], config.noise.contact)
-    np.testing.assert_array_equal(noises[1][5:, 0, :2], config.noise.slip)
+    np.testing.assert_array_equal(noises[1][:, 1:], noises[0][:, 1:])
+    np.testing.assert_array_equal(noises[1][5:, 0, :2], noise.slip)
+    np.testing.assert_array_equal(noises[1][:, 0, 2], noise.contact_vertical)
     assert not estimators[0].slipping.any()
     assert moved[1] < 0.5 * moved[0]
 
 
+def test_leg_odometry_waits_until_a_foot_has_landed(go2):
+    """A foot that moves over the ground counts only once it has stood for a while, and the others do meanwhile."""
+    config = BaselineConfig.load()
+    odometry = LegOdometry(go2, config)
+    samples = sliding(go2, 0, 260, 0.2)
+    speeds = []
+    for index, sample in enumerate(samples):
+        if index < 150:  # unloaded
+            sample = replace(sample, joint_torque=np.concatenate((np.zeros(3), sample.joint_torque[3:])))
+        estimate = odometry.step(sample)
+        if index >= 100:
+            assert estimate.contact.tolist() == [index >= 150 + landed_after(config), True, True, True]
+            speeds.append(np.linalg.norm(estimate.velocity))
+    speeds = np.array(speeds)
+    first = int(np.argmax(speeds > 0.02))
+    assert speeds[:first].max() < 1e-6
+    assert first == 50 + landed_after(config) + round(config.leg_odometry.landing / 0.002)
+    assert speeds[first] == pytest.approx(0.05, rel=0.2)  # a quarter of the foot's
+
+
+def landed_after(config: BaselineConfig) -> int:
+    """Samples from the first load of a quarter of the weight until a foot is found to stand."""
+    assert config.contact.enter > 0.25 > config.contact.rest
+    return round(config.contact.rest_dwell / 0.002)
+
+
 def test_below_the_threshold_nothing_slips(go2):
-    estimator = IekfSlipRejection(go2)
+    config = unhurried()
+    estimator = IekfSlipRejection(go2, config)
     for sample in standing_still(go2, 200):
         estimator.step(sample)
-    for sample in sliding(go2, 200, 40, 0.2):
+    for sample in sliding(go2, 200, 40, 0.6 * config.slip_speed):
         estimator.step(sample)
         assert not estimator.slipping.any()
+
+
+def unhurried() -> BaselineConfig:
+    """The package's numbers, but for feet that still stand when a joint jumps to a speed at once."""
+    data = BaselineConfig.load().model_dump()
+    data["contact"]["smoothing"] = 0.02
+    return BaselineConfig.model_validate(data)
 
 
 def sliding(robot, first: int, count: int, speed: float) -> list:
@@ -258,7 +294,7 @@ def test_runs_begin_where_they_are_told_to_and_a_set_pose_is_as_uncertain_as_it_
             if not running:
                 estimator.reset()
             estimator.set_pose(np.array([7.0, 0.0, 0.0]), np.array([0.0, 0.0, 0.0, 1.0]), 0.5, 0.2)
-            now = next(made for made in map(estimator.step, samples[100:]) if made is not None)
+            now = next(made for made in map(estimator.step, samples[30:]) if made is not None)
             np.testing.assert_allclose(now.position, [7.0, 0.0, 0.0], atol=1e-4)
             deviations = np.sqrt(np.diag(now.pose_covariance))
             assert deviations[0] == pytest.approx(0.5, rel=0.02)
@@ -269,7 +305,7 @@ def test_runs_begin_where_they_are_told_to_and_a_set_pose_is_as_uncertain_as_it_
         np.testing.assert_allclose(again.position, [3.0, -2.0, 0.4], atol=1e-9)
         assert again.pose_covariance[0, 0] < 1e-4
         for bad in (np.array([np.nan, 0.0, 0.0]), np.zeros(2)):
-            with pytest.raises(TraceError, match="initial pose: .* is not a position and a heading"):
+            with pytest.raises(TraceError, match=r"initial pose: .* is not a position and a heading"):
                 estimator.set_initial_pose(bad, 0.0)
 
 
@@ -283,7 +319,7 @@ def test_a_step_is_quick(go2, short):
 
 
 def test_all_are_found_by_name(go2, tmp_path):
-    assert ESTIMATORS == ("trace", "iekf", "iekf_sr", "leg_odometry")
+    assert ESTIMATORS[:4] == ("trace", "iekf", "iekf_sr", "leg_odometry")
     for kind in KINDS:
         estimator = load_estimator(kind.name, go2)
         assert type(estimator) is kind
@@ -311,7 +347,10 @@ def test_the_shipped_numbers_are_the_defaults_and_bad_ones_are_named(tmp_path):
     for text, message in (
         ("noise: {gyroscope: 1}", "unknown key 'noise.gyroscope'"),
         ("noise: {gyro: 0}", "noise.gyro: Input should be greater than 0"),
-        ("contact: {enter: 0.1, leave: 0.2}", "contact: leave .0.2. must not lie above enter"),
+        (
+            "contact: {enter: 0.1, leave: 0.2}",
+            "contact: leave .0.2., rest .0.12. and enter .0.1. must not come in another order",
+        ),
         ("slip_direction: up", "slip_direction"),
         ("- 1", "expected keys and values"),
     ):

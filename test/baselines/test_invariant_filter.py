@@ -15,11 +15,13 @@ from trace_ros.baselines.invariant_filter import (
     SIZE,
     VELOCITY,
     InvariantFilter,
+    quaternion,
     rotation_integrals,
 )
 from trace_ros.geometry import skew, so3_exp, so3_left_jacobian
 
 GRAVITY = np.array([0.0, 0.0, -9.81])
+NOISE = FilterNoise(gyro=1e-5, accel=1e-3, encoder=1e-6, gyro_bias=1e-10, accel_bias=1e-7)
 NO_FEET = np.zeros((4, 3)), np.zeros((4, 3))
 FOOT_NOISE = np.full((4, 3), 1e-4)
 FOOT = np.array([[0.2, 0.15, -0.3], [0.2, -0.15, -0.3], [-0.2, 0.15, -0.3], [-0.2, -0.15, -0.3]])
@@ -28,7 +30,7 @@ ALL = np.ones(4, dtype=bool)
 
 
 def make_filter(noise: FilterNoise | None = None) -> InvariantFilter:
-    return InvariantFilter(noise or FilterNoise(), FilterPrior())
+    return InvariantFilter(noise or NOISE, FilterPrior())
 
 
 def matrix(state: InvariantFilter) -> np.ndarray:
@@ -57,6 +59,16 @@ def test_integrals_of_the_exponential(angle):
     block = np.zeros((9, 9))
     block[:3, :3], block[:3, 3:6], block[3:6, 6:] = skew(vector), np.eye(3), np.eye(3)
     np.testing.assert_allclose(twice, expm(block)[:3, 6:], atol=1e-13)
+
+
+@pytest.mark.parametrize("angle", [0.0, 1e-9, 0.3, 3.0, np.pi - 1e-9, np.pi])
+def test_quaternions_are_those_of_scipy(angle):
+    for axis in (*np.eye(3), *-np.eye(3), [0.48, -0.6, 0.64], [-0.8, 0.0, 0.6]):
+        rotation = Rotation.from_rotvec(angle * np.asarray(axis))
+        found = quaternion(rotation.as_matrix())
+        assert found[3] >= 0
+        assert abs(found @ rotation.as_quat()) == pytest.approx(1, abs=1e-12)
+        assert np.linalg.norm(found) == pytest.approx(1, abs=1e-12)
 
 
 def test_propagation_is_exact_for_constant_input():
@@ -261,6 +273,26 @@ def test_feet_come_with_the_positions_uncertainty_and_go_without_a_trace():
     assert not state.standing.any()
     state.correct_feet(FOOT, JACOBIAN)  # none stands: nothing is told
     np.testing.assert_array_equal(state.covariance, before)
+
+
+def test_a_loaded_foot_tells_less_about_height_and_as_much_about_the_rest():
+    """Ground that yields: what a foot's height says counts the less, the more the foot bears."""
+    told = []
+    for variance in (None, np.zeros(4), np.array([0.01, 0.0, 0.0, 0.0]), np.full(4, 1e4)):
+        state = make_filter()
+        state.begin(np.eye(3), np.zeros(3), 0.3)
+        state.add(ALL, FOOT, JACOBIAN)
+        state.propagate(np.zeros(3), -GRAVITY, 0.1, FOOT_NOISE, np.zeros((4, 3)))
+        seen = FOOT.copy()
+        seen[0] += 0.05
+        state.correct_feet(seen, JACOBIAN, variance)
+        told.append((state.position.copy(), state.covariance[VELOCITY, VELOCITY].copy()))
+    (plain, _), (same, _), (yielding, _), (none, spread) = told
+    np.testing.assert_array_equal(plain, same)
+    assert abs(yielding[2]) < 0.01 * abs(plain[2])
+    np.testing.assert_allclose(yielding[:2], plain[:2], rtol=0.05)
+    assert abs(none[2]) < 1e-5 < abs(none[0])
+    assert spread[2, 2] > 20 * spread[0, 0]
 
 
 def test_the_pose_covariance_is_that_of_sampled_states():

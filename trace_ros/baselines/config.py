@@ -45,24 +45,29 @@ class ContactConfig(BaseModel):
         enter, leave: vertical ground reaction force, as part of the body's weight, at which a foot comes to stand, and
             below which it no longer does.
         touchdown_dwell, liftoff_dwell: s, for which that must last.
+        rest: a smaller force at which a foot comes to stand too, where it lasts: feet that share the weight.
+        rest_dwell: s, for which that must last.
         smoothing: s, time constant of a low-pass on the force; 0 without.
         rotor_inertia: kg m^2, of motor and gear as seen at each joint.
         without_torque: for samples without joint torque.
     """
 
     model_config = _STRICT
-    enter: Positive = 0.15
-    leave: Positive = 0.08
-    touchdown_dwell: NotNegative = 0.006
+    enter: Positive = 0.32
+    leave: Positive = 0.087
+    touchdown_dwell: NotNegative = 0.0
     liftoff_dwell: NotNegative = 0.0
-    smoothing: NotNegative = 0.004
+    rest: Positive = 0.12
+    rest_dwell: NotNegative = 0.1
+    smoothing: NotNegative = 0.0007
     rotor_inertia: NotNegative = 0.01
     without_torque: KinematicContactConfig = KinematicContactConfig()
 
     @model_validator(mode="after")
     def _hysteresis(self) -> ContactConfig:
-        if self.leave > self.enter:
-            raise ValueError(f"leave ({self.leave:g}) must not lie above enter ({self.enter:g})")
+        if not self.leave <= self.rest <= self.enter:
+            limits = f"leave ({self.leave:g}), rest ({self.rest:g}) and enter ({self.enter:g})"
+            raise ValueError(f"{limits} must not come in another order")
         return self
 
 
@@ -71,20 +76,25 @@ class FilterNoise(BaseModel):
 
     Attributes:
         gyro, accel: of the readings, (rad/s)^2/Hz and (m/s^2)^2/Hz.
-        contact: of a standing foot's velocity, (m/s)^2/Hz.
+        contact, contact_vertical: of a standing foot's velocity over the ground and up or down, (m/s)^2/Hz.
+        sinking: standard deviation of a standing foot's height at a load of the body's weight, m; it grows in
+            proportion to the load. Errors of successive samples are far from independent: take several times what the
+            ground yields. 0 for ground that does not yield.
         slip: of a slipping foot's velocity, (m/s)^2/Hz.
         encoder: of joint positions, rad^2.
         gyro_bias, accel_bias: of the change of the biases, (rad/s^2)^2/Hz and (m/s^3)^2/Hz.
     """
 
     model_config = _STRICT
-    gyro: Positive = 1e-5
-    accel: Positive = 1e-3
-    contact: Positive = 1e-3
-    slip: Positive = 0.05
-    encoder: Positive = 1e-6
+    gyro: Positive = 8.5e-6
+    accel: Positive = 4.4e-6
+    contact: Positive = 1.9e-4
+    contact_vertical: Positive = 2.2e-6
+    sinking: NotNegative = 0.11
+    slip: Positive = 1.0
+    encoder: Positive = 2.7e-5
     gyro_bias: NotNegative = 1e-10
-    accel_bias: NotNegative = 1e-7
+    accel_bias: NotNegative = 6.1e-7
 
 
 class FilterPrior(BaseModel):
@@ -104,6 +114,7 @@ class LegOdometryConfig(BaseModel):
     """Dead reckoning with gyro and standing feet.
 
     Attributes:
+        landing: s, for which a foot must stand before it counts: it bounces and sinks.
         tilt_time_constant: s, by which gravity corrects roll and pitch.
         steady_force: m/s^2; deviation of the specific force from gravity at which it counts half.
         position_per_sqrt_metre, yaw_per_sqrt_second, tilt, velocity: standard deviations that it reports: growth of the
@@ -112,6 +123,7 @@ class LegOdometryConfig(BaseModel):
     """
 
     model_config = _STRICT
+    landing: NotNegative = 0.024
     tilt_time_constant: Positive = 5.0
     steady_force: Positive = 1.0
     position_per_sqrt_metre: Positive = 0.1
@@ -136,7 +148,7 @@ class BaselineConfig(BaseModel):
     contact: ContactConfig = ContactConfig()
     noise: FilterNoise = FilterNoise()
     prior: FilterPrior = FilterPrior()
-    slip_speed: Positive = 0.3
+    slip_speed: Positive = 0.16
     slip_direction: Literal["horizontal", "any"] = "horizontal"
     rolling_feet: bool = True
     leg_odometry: LegOdometryConfig = LegOdometryConfig()

@@ -20,6 +20,9 @@ BoolArray = NDArray[np.bool_]
 _DAMPING = 1e-4
 """m^2: a lever arm of 1 cm, below which a joint no longer tells a force (a leg that is nearly stretched)."""
 
+_ROUNDING_S = 1e-6
+"""By which stamps jitter."""
+
 
 class Reading(NamedTuple):
     """A sample as the model-based estimators see it.
@@ -45,22 +48,30 @@ class Reading(NamedTuple):
     shank_rate: FloatArray
 
 
+def ground_force(posture: LegPosture, torque: FloatArray) -> FloatArray:
+    """(..., 4, 3) N, ground on feet, body frame, from joint torques (..., 4, 3) N m without those that move the legs.
+
+    The foot pushes the ground by f where ``J' f = torque``: damped least squares, for legs nearly stretched.
+    """
+    jacobian = posture.jacobian
+    square = jacobian @ jacobian.swapaxes(-1, -2) + _DAMPING * np.eye(3)
+    return np.asarray(-np.linalg.solve(square, jacobian @ torque[..., None])[..., 0])
+
+
 class ContactDetector:
     """Tells standing feet from others, sample by sample.
 
     A Schmitt trigger on the vertical ground reaction force of each foot: what is left of the joint torques without
-    those that the legs' own weight and motion take. Without torque: on height and vertical speed, relative to the
-    lowest foot, which supposes level ground under the feet.
+    those that the legs' own weight and motion take. A smaller force counts where it lasts. Without torque: on height
+    and vertical speed, relative to the lowest foot, which supposes level ground under the feet.
     """
 
     def __init__(self, robot: RobotDescription, legs: LegModel, config: ContactConfig) -> None:
         self._legs = legs
         self._config = config
         self._imu = np.asarray(robot.imu.position)
-        weight = robot.mass * GRAVITY
-        if weight == 0:  # a URDF without masses: its torques tell no force, its kinematics still tell contact
-            weight = math.inf
-        self._enter, self._leave = config.enter * weight, config.leave * weight
+        # A URDF without masses: its torques tell no force, its kinematics still tell contact.
+        self._weight = robot.mass * GRAVITY or math.inf
         self.reset()
 
     def reset(self) -> None:
@@ -69,8 +80,12 @@ class ContactDetector:
         """(4,) which feet stand; replaced, never written into."""
         self.force: FloatArray | None = None
         """(4, 3) N, ground on foot, body frame, low-passed; None without torque."""
+        self.load: FloatArray = np.zeros(LEGS)
+        """(4,) vertical force on each foot as part of the body's weight, not negative; without torque, all standing
+        feet share alike."""
         self._joint_velocity: FloatArray | None = None
         self._pending = np.zeros(LEGS)
+        self._resting = np.zeros(LEGS)
 
     def update(self, reading: Reading, up: FloatArray, dt: float) -> BoolArray:
         """Take in a reading.
@@ -83,21 +98,27 @@ class ContactDetector:
         Returns:
             (4,) which feet stand.
         """
-        if reading.joint_torque is None or not math.isfinite(self._enter):
+        if reading.joint_torque is None or not math.isfinite(self._weight):
             self.force = None
             enters, leaves = self._by_kinematics(reading, up)
         else:
             self.force = self._smooth(self._ground_force(reading, reading.joint_torque, dt), dt)
-            vertical = self.force @ up
-            enters, leaves = vertical > self._enter, vertical < self._leave
+            load = self.force @ up / self._weight
+            enters, leaves = load > self._config.enter, load < self._config.leave
+            # A foot that lands is loaded at once; one that stands lightly is so for long, one that swings never.
+            self._resting = np.where(load > self._config.rest, self._resting + dt, 0.0)
+            enters |= self._resting - dt >= self._config.rest_dwell - _ROUNDING_S
+            self.load = np.maximum(load, 0.0)
         self._joint_velocity = reading.joint_velocity
         changing = np.where(self.contact, leaves, enters)
         self._pending = np.where(changing, self._pending + dt, 0.0)
-        # The first sample of a change counts as no time; a dwell of zero is over at once. Stamps jitter by rounding.
-        dwell = np.where(self.contact, self._config.liftoff_dwell, self._config.touchdown_dwell) - 1e-6
+        # The first sample of a change counts as no time; a dwell of zero is over at once.
+        dwell = np.where(self.contact, self._config.liftoff_dwell, self._config.touchdown_dwell) - _ROUNDING_S
         changes = changing & (self._pending - dt >= dwell)
         self._pending[changes] = 0.0
         self.contact = self.contact ^ changes
+        if self.force is None:
+            self.load = self.contact / max(int(self.contact.sum()), 1)
         return self.contact
 
     def _ground_force(self, reading: Reading, torque: FloatArray, dt: float) -> FloatArray:
@@ -105,14 +126,9 @@ class ContactDetector:
         velocity = reading.joint_velocity
         before = velocity if self._joint_velocity is None else self._joint_velocity
         acceleration = (velocity - before) / dt
-        own = self._legs.torque(
-            reading.posture, velocity, acceleration, reading.gyro, reading.accel, self._imu
-        ) + self._config.rotor_inertia * acceleration.reshape(LEGS, 3)
-        # The foot pushes the ground by f where J' f = torque - own: damped least squares, for legs nearly stretched.
-        jacobian = reading.posture.jacobian
-        square = jacobian @ jacobian.transpose(0, 2, 1) + _DAMPING * np.eye(3)
-        moment = jacobian @ (torque.reshape(LEGS, 3) - own)[..., None]
-        return np.asarray(-np.linalg.solve(square, moment)[..., 0])
+        own = self._legs.torque(reading.posture, velocity, acceleration, reading.gyro, reading.accel, self._imu)
+        own += self._config.rotor_inertia * acceleration.reshape(LEGS, 3)
+        return ground_force(reading.posture, torque.reshape(LEGS, 3) - own)
 
     def _smooth(self, force: FloatArray, dt: float) -> FloatArray:
         if self.force is None or self._config.smoothing == 0:

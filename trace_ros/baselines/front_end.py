@@ -140,7 +140,7 @@ class ModelBasedEstimator(ABC):
                 return None
             self._start(reading, contact)
         estimate = self._estimate(reading, contact)
-        self._pose = estimate.position, Rotation.from_quat(estimate.orientation).as_matrix()
+        self._pose = estimate.position, self._attitude()
         self._speed = float(np.linalg.norm(estimate.velocity))
         return estimate
 
@@ -218,6 +218,10 @@ class ModelBasedEstimator(ABC):
     @abstractmethod
     def _advance(self, reading: Reading, contact: NDArray[np.bool_], dt: float) -> None:
         """Take in a reading, ``dt`` (s) after the one before."""
+
+    @abstractmethod
+    def _attitude(self) -> FloatArray:
+        """(3, 3), body to world: that of the last estimate."""
 
     @abstractmethod
     def _estimate(self, reading: Reading, contact: NDArray[np.bool_]) -> Estimate:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial.transform import Rotation
 
 from trace_ros.baselines.config import BaselineConfig
 from trace_ros.baselines.contact import Reading
 from trace_ros.baselines.front_end import ModelBasedEstimator
-from trace_ros.baselines.invariant_filter import InvariantFilter
+from trace_ros.baselines.invariant_filter import InvariantFilter, quaternion
+from trace_ros.baselines.legs import cross
 from trace_ros.estimator.estimator import Estimate
 from trace_ros.logs import LEGS
 from trace_ros.robot import RobotDescription
@@ -30,7 +30,8 @@ class Iekf(ModelBasedEstimator):
         self._filter = InvariantFilter(loaded.noise, loaded.prior)
         # Where only sliding counts as slip, the ground still holds the foot's height.
         self._slip_axes = slice(2) if loaded.slip_direction == "horizontal" else slice(3)
-        self._slip_noise = np.full(3, loaded.noise.contact)
+        self._contact_noise = np.array([loaded.noise.contact] * 2 + [loaded.noise.contact_vertical])
+        self._slip_noise = self._contact_noise.copy()
         self._slip_noise[self._slip_axes] = loaded.noise.slip
         super().__init__(robot, loaded, source)
 
@@ -61,11 +62,11 @@ class Iekf(ModelBasedEstimator):
 
     def _advance(self, reading: Reading, contact: BoolArray, dt: float) -> None:
         state, previous = self._filter, self._previous
-        foot_noise = np.where(self._slipping[:, None], self._slip_noise, self.config.noise.contact)
+        foot_noise = np.where(self._slipping[:, None], self._slip_noise, self._contact_noise)
         state.propagate(previous.gyro, previous.accel, dt, foot_noise, self._rolling_world)
         foot, jacobian = reading.posture.foot - self._imu, reading.posture.jacobian
         state.drop(~contact)
-        state.correct_feet(foot, jacobian)
+        state.correct_feet(foot, jacobian, (self.config.noise.sinking * self._detector.load) ** 2)
         state.add(contact, foot, jacobian)
         self._settle(reading)
 
@@ -77,11 +78,14 @@ class Iekf(ModelBasedEstimator):
         if not self.rejects_slip:
             return
         rate = reading.gyro - state.gyro_bias
-        relative = reading.foot_velocity + np.cross(rate, reading.posture.foot - self._imu)
+        relative = reading.foot_velocity + cross(rate, reading.posture.foot - self._imu)
         over_ground = state.velocity + relative @ state.rotation.T - self._rolling_world
         over_ground = over_ground[:, self._slip_axes]
         fast = (over_ground * over_ground).sum(axis=1) > self.config.slip_speed**2
         self._slipping = state.standing & fast
+
+    def _attitude(self) -> FloatArray:
+        return self._filter.rotation
 
     def _estimate(self, reading: Reading, contact: BoolArray) -> Estimate:
         state = self._filter
@@ -90,8 +94,8 @@ class Iekf(ModelBasedEstimator):
         return Estimate(
             reading.stamp_ns,
             position,
-            Rotation.from_matrix(state.rotation).as_quat(),
-            state.rotation.T @ state.velocity - np.cross(rate, self._imu),
+            quaternion(state.rotation),
+            state.rotation.T @ state.velocity - cross(rate, self._imu),
             rate,
             None,
             False,

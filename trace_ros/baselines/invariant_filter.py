@@ -53,6 +53,24 @@ def rotation_integrals(rotation_vector: FloatArray) -> tuple[FloatArray, FloatAr
     return _EYE + a * hat + b * square, _EYE + b * hat + c * square, _EYE / 2 + c * hat + d * square
 
 
+def quaternion(rotation: FloatArray) -> FloatArray:
+    """(4,) x, y, z, w of a (3, 3) rotation, w not negative. Scipy's also mends what is no rotation, at ten times the
+    cost of this."""
+    (a, b, c), (d, e, f), (g, h, i) = rotation.tolist()
+    # Four times the squares of w, x, y, z; the largest is safe to divide by.
+    squares = 1 + a + e + i, 1 + a - e - i, 1 - a + e - i, 1 - a - e + i
+    largest = squares.index(max(squares))
+    products = (
+        (squares[0], h - f, c - g, d - b),
+        (h - f, squares[1], b + d, c + g),
+        (c - g, b + d, squares[2], f + h),
+        (d - b, c + g, f + h, squares[3]),
+    )[largest]
+    scale = math.copysign(0.5 / math.sqrt(squares[largest]), products[0])
+    w, x, y, z = (scale * product for product in products)
+    return np.array((x, y, z, w))
+
+
 class InvariantFilter:
     """State and covariance, and what moves them.
 
@@ -65,6 +83,9 @@ class InvariantFilter:
         self._noise = noise
         self._prior = prior
         self._transition = np.eye(SIZE)
+        self._bias_column = np.zeros((SIZE, 3))
+        self._bias_column[ROTATION] = _EYE
+        self._diffusion = np.zeros(SIZE)
         self.rotation = np.eye(3)
         """(3, 3), body to world."""
         self.points = np.zeros((3, 2 + LEGS))
@@ -138,26 +159,14 @@ class InvariantFilter:
         """
         noise = self._noise
         standing = np.repeat(self.standing, 3)
-        # The blocks of the error's transition and noise that depend on the state, before it moves.
-        bias_column = np.zeros((SIZE, 3))
-        bias_column[ROTATION] = _EYE
-        hats = skew(self.points.T).reshape(-1, 3)
-        bias_column[VELOCITY.start : FEET.stop] = hats
-        drift = np.zeros((SIZE, SIZE))
-        drift[VELOCITY, ROTATION] = _GRAVITY_HAT
-        drift[POSITION, VELOCITY] = _EYE
-        drift[:, GYRO_BIAS] = -bias_column @ self.rotation
-        drift[VELOCITY, ACCEL_BIAS] = -self.rotation
-        drift *= dt
-        # Nilpotent of degree four: this is the matrix exponential.
-        square = drift @ drift
-        transition = np.eye(SIZE) + drift + square / 2 + square @ drift / 6
-        diffusion = (noise.gyro * dt) * (bias_column @ bias_column.T)
-        diagonal = np.einsum("ii->i", diffusion)
-        diagonal[VELOCITY] += noise.accel * dt
-        diagonal[FEET] += np.where(standing, foot_noise.ravel() * dt, 0.0)
-        diagonal[GYRO_BIAS] += noise.gyro_bias * dt
-        diagonal[ACCEL_BIAS] += noise.accel_bias * dt
+        transition = self._move_error(dt)
+        diffusion = self._bias_column @ (noise.gyro * dt * self._bias_column.T)
+        rates = self._diffusion
+        rates[VELOCITY] = noise.accel
+        rates[FEET] = np.where(standing, foot_noise.ravel(), 0.0)
+        rates[GYRO_BIAS] = noise.gyro_bias
+        rates[ACCEL_BIAS] = noise.accel_bias
+        diffusion.ravel()[:: SIZE + 1] += rates * dt
         covariance = transition @ (self.covariance + diffusion) @ transition.T
         self.covariance = (covariance + covariance.T) / 2
 
@@ -169,6 +178,26 @@ class InvariantFilter:
         points[:, 2:] += np.where(self.standing, foot_velocity.T * dt, 0.0)
         self.points = points
         self.rotation = self.rotation @ turn
+
+    def _move_error(self, dt: float) -> FloatArray:
+        """(27, 27): the error's transition over an interval, from the state before it moves.
+
+        The exponential of ``A dt``, where A takes rotation to velocity by gravity, velocity to position, the gyro's
+        bias to everything and the accelerometer's to velocity. ``A`` is nilpotent of degree four, so it has few blocks.
+        """
+        column, rotation = self._bias_column, self.rotation
+        column[VELOCITY.start : FEET.stop] = skew(self.points.T).reshape(-1, 3)
+        transition = self._transition
+        transition[VELOCITY, ROTATION] = dt * _GRAVITY_HAT
+        transition[POSITION, ROTATION] = (dt * dt / 2) * _GRAVITY_HAT
+        transition[POSITION, VELOCITY] = dt * _EYE
+        transition[: FEET.stop, GYRO_BIAS] = column[: FEET.stop] @ (-dt * rotation)
+        tilted = _GRAVITY_HAT @ rotation
+        transition[VELOCITY, GYRO_BIAS] -= (dt * dt / 2) * tilted
+        transition[POSITION, GYRO_BIAS] -= (dt * dt / 2) * (column[VELOCITY] @ rotation) + (dt**3 / 6) * tilted
+        transition[VELOCITY, ACCEL_BIAS] = -dt * rotation
+        transition[POSITION, ACCEL_BIAS] = (-dt * dt / 2) * rotation
+        return transition
 
     def drop(self, feet: NDArray[np.bool_]) -> None:
         """Take the feet of a (4,) mask out of the state."""
@@ -199,12 +228,13 @@ class InvariantFilter:
             self.covariance[rows, rows] = self.covariance[POSITION, POSITION] + self._encoder(jacobian[index])
         self.standing = self.standing | feet
 
-    def correct_feet(self, foot: FloatArray, jacobian: FloatArray) -> None:
+    def correct_feet(self, foot: FloatArray, jacobian: FloatArray, height_variance: FloatArray | None = None) -> None:
         """Correct by where kinematics sees the feet that stand.
 
         Args:
             foot: (4, 3) m from the IMU, body frame.
             jacobian: (4, 3, 3), of the joints.
+            height_variance: (4,) m^2, of the feet's heights above their points, beyond that of the encoders.
         """
         feet = np.flatnonzero(self.standing)
         if not len(feet):
@@ -213,6 +243,8 @@ class InvariantFilter:
         residual = foot[feet] @ self.rotation.T + self.position - self.points[:, 2 + feet].T
         noise = np.zeros((count, 3, count, 3))
         noise[np.arange(count), :, np.arange(count), :] = self._encoder(jacobian[feet])
+        if height_variance is not None:
+            noise[np.arange(count), 2, np.arange(count), 2] += height_variance[feet]
         at = (FEET.start + 3 * feet[:, None] + np.arange(3)).ravel()
         rows = np.zeros((3 * count, SIZE))
         rows[:, POSITION] = np.tile(-_EYE, (count, 1))

@@ -1,4 +1,4 @@
-"""Plain leg odometry: attitude from the gyro, levelled by gravity; velocity from the feet that stand."""
+"""Plain leg odometry: attitude from the gyro, levelled by gravity; velocity from the feet that have landed."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial.transform import Rotation
 
 from trace_ros.baselines.contact import Reading
 from trace_ros.baselines.front_end import ModelBasedEstimator
+from trace_ros.baselines.invariant_filter import quaternion, rotation_integrals
+from trace_ros.baselines.legs import cross
 from trace_ros.estimator.estimator import Estimate
 from trace_ros.geometry import GRAVITY
+from trace_ros.logs import LEGS
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
 
 class LegOdometry(ModelBasedEstimator):
-    """Dead reckoning. The body moves as the mean of the standing feet says; without one, as it did last."""
+    """Dead reckoning. The body moves as the mean of the feet says that have stood for a while; without one, as it did
+    last."""
 
     name = "leg_odometry"
 
@@ -26,6 +29,7 @@ class LegOdometry(ModelBasedEstimator):
         self._rotation = np.eye(3)
         self._position = np.zeros(3)
         self._velocity = np.zeros(3)
+        self._stood = np.zeros(LEGS)
         self._covariance = np.zeros((6, 6))
 
     def _begin(
@@ -33,7 +37,8 @@ class LegOdometry(ModelBasedEstimator):
     ) -> None:
         self._place(rotation, position)
         self._covariance[range(3), range(3)] += position_sigma**2
-        self._settle(reading, contact)
+        self._stood = np.zeros(LEGS)
+        self._settle(reading, contact, 0.0)
 
     def _place(
         self, rotation: FloatArray, position: FloatArray, position_sigma: float = 0.0, heading_sigma: float = 0.0
@@ -50,21 +55,24 @@ class LegOdometry(ModelBasedEstimator):
         excess = (norm - GRAVITY) / config.steady_force
         # Turns the estimated vertical towards the felt one; the less, the further that is from gravity alone.
         gain = 1.0 / (config.tilt_time_constant * (1.0 + excess * excess))
-        tilt = np.cross(force / norm, self._rotation[2]) if norm > 0 else np.zeros(3)
+        tilt = cross(force / norm, self._rotation[2]) if norm > 0 else np.zeros(3)
         turn = (previous.gyro + gain * tilt) * dt
         moved = self._rotation @ (self._velocity * dt)
         self._position = self._position + moved
-        rotation = self._rotation @ Rotation.from_rotvec(turn).as_matrix()
+        rotation = self._rotation @ rotation_integrals(turn)[0]
         self._rotation = rotation @ (1.5 * np.eye(3) - 0.5 * rotation.T @ rotation)
         self._widen(moved, dt)
-        self._settle(reading, contact)
+        self._settle(reading, contact, dt)
 
-    def _settle(self, reading: Reading, contact: BoolArray) -> None:
+    def _settle(self, reading: Reading, contact: BoolArray, dt: float) -> None:
         self._previous = reading
-        if contact.any():
-            relative = reading.foot_velocity + np.cross(reading.gyro, reading.posture.foot)
+        # Stamps jitter by rounding.
+        landed = contact & (self._stood >= self.config.leg_odometry.landing - 1e-6)
+        self._stood = np.where(contact, self._stood + dt, 0.0)
+        if landed.any():
+            relative = reading.foot_velocity + cross(reading.gyro, reading.posture.foot)
             rolling = self._rolling(reading, self._rotation) @ self._rotation
-            self._velocity = (rolling - relative)[contact].mean(axis=0)
+            self._velocity = (rolling - relative)[landed].mean(axis=0)
 
     def _widen(self, moved: FloatArray, dt: float) -> None:
         """A heading error turns all later motion; position grows with distance, heading with time."""
@@ -81,12 +89,15 @@ class LegOdometry(ModelBasedEstimator):
         covariance[range(6), range(6)] += [position] * 3 + [tilt, tilt, config.yaw_per_sqrt_second**2 * dt]
         self._covariance = (covariance + covariance.T) / 2
 
+    def _attitude(self) -> FloatArray:
+        return self._rotation
+
     def _estimate(self, reading: Reading, contact: BoolArray) -> Estimate:
         config, noise = self.config.leg_odometry, self.config.prior.gyro_bias
         return Estimate(
             reading.stamp_ns,
             self._position.copy(),
-            Rotation.from_matrix(self._rotation).as_quat(),
+            quaternion(self._rotation),
             self._velocity.copy(),
             reading.gyro.copy(),
             None,

@@ -1,6 +1,6 @@
-"""Kinematics and inverse dynamics of the four legs, one sample at a time, all legs and joints in one array operation.
+"""Kinematics and inverse dynamics of the four legs, all legs and joints in one array operation.
 
-`trace_ros.robot.LegKinematics` does the former for whole logs; here a call must cost a small part of a millisecond.
+One sample costs a small part of a millisecond. Leading axes are samples: a whole log goes through in one call.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def cross(a: FloatArray, b: FloatArray) -> FloatArray:
 
 
 class LegPosture(NamedTuple):
-    """Where the legs are at given joint positions, in the body frame.
+    """Where the legs are at given joint positions, in the body frame. Leading axes, if any, are samples.
 
     Attributes:
         foot: (4, 3) m, centres of the feet.
@@ -46,11 +46,11 @@ class LegPosture(NamedTuple):
 
     def foot_velocity(self, joint_velocity: FloatArray) -> FloatArray:
         """(4, 3) m/s of the feet relative to the body, from (12,) rad/s."""
-        return np.asarray((self.jacobian @ joint_velocity.reshape(LEGS, _JOINTS, 1))[..., 0])
+        return np.asarray((self.jacobian @ _by_leg(joint_velocity)[..., None])[..., 0])
 
     def shank_rate(self, joint_velocity: FloatArray) -> FloatArray:
         """(4, 3) rad/s of the links that end in the feet, relative to the body, from (12,) rad/s."""
-        return np.asarray((self.axis * joint_velocity.reshape(LEGS, _JOINTS, 1)).sum(axis=1))
+        return np.asarray((self.axis * _by_leg(joint_velocity)[..., None]).sum(axis=-2))
 
 
 class LegModel:
@@ -76,21 +76,22 @@ class LegModel:
         self._inertia = np.array([[inertia for _, _, inertia in leg] for leg in bodies])
 
     def at(self, joint_position: FloatArray) -> LegPosture:
-        """The legs at (12,) rad."""
-        q = joint_position.reshape(LEGS, _JOINTS, 1, 1)
+        """The legs at (..., 12) rad."""
+        q = _by_leg(joint_position)[..., None, None]
         local = self._constant + np.sin(q) * self._sine + (1.0 - np.cos(q)) * self._versine
-        rotation = np.empty((LEGS, _JOINTS, 3, 3))
-        origin = np.empty((LEGS, _JOINTS, 3))
-        rotation[:, 0] = local[:, 0]
-        origin[:, 0] = self._translation[:, 0]
+        rotation = np.empty(local.shape)
+        origin = np.empty(local.shape[:-1])
+        rotation[..., 0, :, :] = local[..., 0, :, :]
+        origin[..., 0, :] = self._translation[:, 0]
         for joint in range(1, _JOINTS):
-            above = rotation[:, joint - 1]
-            origin[:, joint] = origin[:, joint - 1] + (above @ self._translation[:, joint, :, None])[..., 0]
-            rotation[:, joint] = above @ local[:, joint]
-        foot = origin[:, -1] + (rotation[:, -1] @ self._foot[..., None])[..., 0]
+            above = rotation[..., joint - 1, :, :]
+            moved = (above @ self._translation[:, joint, :, None])[..., 0]
+            origin[..., joint, :] = origin[..., joint - 1, :] + moved
+            rotation[..., joint, :, :] = above @ local[..., joint, :, :]
+        foot = origin[..., -1, :] + (rotation[..., -1, :, :] @ self._foot[..., None])[..., 0]
         axis = (rotation @ self._axis[..., None])[..., 0]
-        arm = cross(axis, foot[:, None] - origin)
-        return LegPosture(foot, arm.transpose(0, 2, 1), origin, axis, rotation)
+        arm = cross(axis, foot[..., None, :] - origin)
+        return LegPosture(foot, arm.swapaxes(-1, -2), origin, axis, rotation)
 
     def torque(
         self,
@@ -108,44 +109,51 @@ class LegModel:
 
         Args:
             posture: of `at`.
-            joint_velocity, joint_acceleration: (12,) rad/s, rad/s^2.
-            angular_velocity: (3,) rad/s, of the body.
-            specific_force: (3,) m/s^2, body frame, +g on z at rest.
+            joint_velocity, joint_acceleration: (..., 12) rad/s, rad/s^2.
+            angular_velocity: (..., 3) rad/s, of the body.
+            specific_force: (..., 3) m/s^2, body frame, +g on z at rest.
             at: (3,) m, where in the body that is felt.
 
         Returns:
-            (4, 3) N m, leg by leg.
+            (..., 4, 3) N m, leg by leg.
         """
-        turning = posture.axis * joint_velocity.reshape(LEGS, _JOINTS, 1)
-        rate = angular_velocity + turning.cumsum(axis=1)
+        body_rate = angular_velocity[..., None, :]
+        turning = posture.axis * _by_leg(joint_velocity)[..., None]
+        rate = body_rate[..., None, :] + turning.cumsum(axis=-2)
         # Rate of the segment above each joint: the joint's axis turns with it.
         above = rate - turning
-        change = posture.axis * joint_acceleration.reshape(LEGS, _JOINTS, 1) + cross(above, turning)
-        angular = change.cumsum(axis=1)
+        change = posture.axis * _by_leg(joint_acceleration)[..., None] + cross(above, turning)
+        angular = change.cumsum(axis=-2)
         centre_arm = (posture.rotation @ self._centre[..., None])[..., 0]
         # Every point's acceleration is that of the point before it and what turning about that adds.
-        arm = np.empty((LEGS, _JOINTS, 2, 3))
-        arm[:, :, 1] = centre_arm
-        arm[:, 0, 0] = posture.origin[:, 0] - at
-        arm[:, 1:, 0] = posture.origin[:, 1:] - posture.origin[:, :-1]
-        turn_rate = np.empty((LEGS, _JOINTS, 2, 3))
-        turn_rate[:, :, 1] = rate
-        turn_rate[:, 0, 0] = angular_velocity
-        turn_rate[:, 1:, 0] = rate[:, :-1]
-        turn_change = np.zeros((LEGS, _JOINTS, 2, 3))
-        turn_change[:, :, 1] = angular
-        turn_change[:, 1:, 0] = angular[:, :-1]
+        shape = (*rate.shape[:-1], 2, 3)
+        arm = np.empty(shape)
+        arm[..., 1, :] = centre_arm
+        arm[..., 0, 0, :] = posture.origin[..., 0, :] - at
+        arm[..., 1:, 0, :] = posture.origin[..., 1:, :] - posture.origin[..., :-1, :]
+        turn_rate = np.empty(shape)
+        turn_rate[..., 1, :] = rate
+        turn_rate[..., 0, 0, :] = body_rate
+        turn_rate[..., 1:, 0, :] = rate[..., :-1, :]
+        turn_change = np.zeros(shape)
+        turn_change[..., 1, :] = angular
+        turn_change[..., 1:, 0, :] = angular[..., :-1, :]
         added = cross(turn_change, arm) + cross(turn_rate, cross(turn_rate, arm))
-        acceleration = specific_force + added[:, :, 0].cumsum(axis=1) + added[:, :, 1]
+        acceleration = specific_force[..., None, None, :] + added[..., 0, :].cumsum(axis=-2) + added[..., 1, :]
         force = self._mass[..., None] * acceleration
-        inertia = posture.rotation @ self._inertia @ posture.rotation.transpose(0, 1, 3, 2)
+        inertia = posture.rotation @ self._inertia @ posture.rotation.swapaxes(-1, -2)
         spin = (inertia @ rate[..., None])[..., 0]
         moment = (inertia @ angular[..., None])[..., 0] + cross(rate, spin)
         moment += cross(posture.origin + centre_arm, force)
         # What a joint bears is the sum over the segments from it on outwards, about its own origin.
-        force = force[:, ::-1].cumsum(axis=1)[:, ::-1]
-        moment = moment[:, ::-1].cumsum(axis=1)[:, ::-1] - cross(posture.origin, force)
+        force = force[..., ::-1, :].cumsum(axis=-2)[..., ::-1, :]
+        moment = moment[..., ::-1, :].cumsum(axis=-2)[..., ::-1, :] - cross(posture.origin, force)
         return np.asarray((posture.axis * moment).sum(axis=-1))
+
+
+def _by_leg(joints: FloatArray) -> FloatArray:
+    """(..., 4, 3) of (..., 12)."""
+    return joints.reshape(*joints.shape[:-1], LEGS, _JOINTS)
 
 
 def _segments(urdf: Urdf, base: str, foot: str) -> list[tuple[UrdfJoint | None, FloatArray, FloatArray]]:
