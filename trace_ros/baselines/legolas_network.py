@@ -39,7 +39,8 @@ class LegolasConfig(BaseModel):
             paper's at 50 Hz).
         width: channels of the convolutions.
         stem: frames that the first convolution sees; those of the two residual blocks see 3.
-        trunk: hidden width between convolutions and heads.
+        trunk: hidden width between convolutions and heads. It sees the mean of the columns and the newest one: a mean
+            alone does not tell the last interval from those before.
         head: hidden width of each head.
     """
 
@@ -48,7 +49,7 @@ class LegolasConfig(BaseModel):
     stride: Annotated[int, Field(ge=1, le=100)] = 10
     width: Size = 256
     stem: Annotated[int, Field(ge=1, le=7)] = 7
-    trunk: Size = 512
+    trunk: Size = 448
     head: Size = 64
 
     @property
@@ -157,7 +158,7 @@ class LegolasNetwork(nn.Module):
         self.first = _block(width)
         self.second = _block(width)
         self.trunk = nn.Sequential(
-            nn.Linear(width, config.trunk), nn.ReLU(), nn.Linear(config.trunk, config.trunk), nn.ReLU()
+            nn.Linear(2 * width, config.trunk), nn.ReLU(), nn.Linear(config.trunk, config.trunk), nn.ReLU()
         )
         self.heads = nn.ModuleList(
             nn.Sequential(nn.Linear(config.trunk, config.head), nn.ReLU()) for _ in range(len(_OUTPUTS))
@@ -197,7 +198,10 @@ class LegolasNetwork(nn.Module):
             hidden = self.stem(phases)
             hidden = hidden[..., 2:-2] + self.first(hidden)
             hidden = hidden[..., 2:-2] + self.second(hidden)
-            pooled = functional.avg_pool1d(torch.relu(hidden), self.config.pooled, stride=1)
+            columns = torch.relu(hidden)
+            # The mean tells of the gait, the newest column of the moment that the increment belongs to.
+            mean = functional.avg_pool1d(columns, self.config.pooled, stride=1)
+            pooled = torch.cat((mean, columns[..., self.config.pooled - 1 :]), dim=1)
             pooled = pooled.unflatten(0, [batch, stride]).permute(0, 3, 1, 2).flatten(1, 2)[:, -count:]
             features = self.trunk(pooled)
             features = [head(features) for head in self.heads]
@@ -311,7 +315,9 @@ class StreamingLegolas(nn.Module):
         last = self._block(
             middle, rings[3], rings[4], self.second_0, self.second_0_bias, self.second_1, self.second_1_bias, count
         )
-        features = self.trunk(self._columns(rings[5], torch.relu(last), count).mean(dim=0))
+        newest = torch.relu(last)
+        mean = self._columns(rings[5], newest, count).mean(dim=0)
+        features = self.trunk(torch.cat((mean, newest)))
         raw = [
             self.last[0](self.heads[0](features)),
             self.last[1](self.heads[1](features)),

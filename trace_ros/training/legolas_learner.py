@@ -36,6 +36,8 @@ from trace_ros.training.learner import Compute, LaneBatch, Learner
 from trace_ros.training.losses import masked_mean
 
 Weight = Annotated[float, Field(ge=0)]
+_VARIANCES = 0.01
+"""Weight of the likelihood while increments learn from squared errors."""
 _EVALUATED = 512
 """Outputs at a time, so that evaluation takes little memory."""
 
@@ -197,7 +199,9 @@ def legolas_loss(output: LegolasOutput, targets: Targets, config: LegolasLoss, p
     misjudged = masked_mean(((output.moving > 0) != (moving > 0)).to(valid.dtype), valid)
     total = likelihood + config.mask * mask
     if squared:
-        total = total + displacement + config.rotation * rotation
+        # Adam takes the size of a head's own gradient out; so the variances learn all the same, but do not have their
+        # way with the layers below.
+        total = displacement + config.rotation * rotation + _VARIANCES * likelihood + config.mask * mask
     return LegolasTerms(total, displacement, rotation, likelihood, mask, misjudged)
 
 
