@@ -153,7 +153,7 @@ def _job(plan: FineTuningPlan, logs: list[NamedLog], robot: RobotDescription, ba
         referenced = with_reference(str(log.path), log.log, robot, plan.config.reference)
         for note in referenced.notes:
             say(f"note: {log.path.name}: {note}")
-        fitting.append(replace(log, log=referenced.log))
+        fitting.append(replace(log, log=referenced.log, notes=referenced.notes))
         if log.split == "test":
             continue
         steps = network_steps(referenced.log, base, robot)
@@ -258,7 +258,10 @@ def _finish(job: Job, settings: MetricSettings, json_file: Path | None) -> None:
         "model": str(job.model_path),
         "config": training.config.model_dump(mode="json"),
         "settings": settings.model_dump(mode="json"),
-        "logs": [{"path": str(log.path), "split": log.split, "fingerprint": log.fingerprint} for log in job.logs],
+        "logs": [
+            {"path": str(log.path), "split": log.split, "fingerprint": log.fingerprint, "notes": list(log.notes)}
+            for log in job.logs
+        ],
         "windows": training.windows,
         "updates": training.updates,
         "training_hours": training.elapsed_s / 3600,

@@ -206,7 +206,7 @@ def _anchors(steps: Steps, piece: NDArray[np.int64], horizon: float) -> NDArray[
     nearest = np.where(wanted - stamps[right - 1] < stamps[right] - wanted, right - 1, right)
     unknown = np.concatenate(([0], np.cumsum(piece < 0)))
     whole = (unknown[np.arange(len(stamps)) + 1] == unknown[nearest]) & (piece[nearest] == piece)
-    near = np.abs(stamps[nearest] - wanted) <= float(np.median(steps.dt)) * 1e9
+    near = np.abs(stamps[nearest] - wanted) <= 0.6e9 * float(np.median(steps.dt))
     part = np.searchsorted(steps.begins, np.arange(len(stamps)), side="right")
     same = part[nearest] == part
     return np.where(whole & near & same, nearest, -1)

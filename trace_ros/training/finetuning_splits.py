@@ -40,12 +40,14 @@ class NamedLog:
         split: what it is for.
         log: as read.
         fingerprint: of its readings, whatever the file is called.
+        notes: what was done about its reference, one line each.
     """
 
     path: Path
     split: Split
     log: SensorLog
     fingerprint: str
+    notes: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
