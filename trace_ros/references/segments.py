@@ -15,6 +15,9 @@ from trace_ros.references.settings import ReferenceSettings
 
 _NEIGHBOURHOOD = 0.5
 """s to either side, over which a step of the position is compared with others."""
+_MOST_NEIGHBOURS = 24
+_CHUNK = 50_000
+"""Steps that are looked at together, so that an hour of a fast reference fits in memory."""
 _SIGMAS = 5.5
 _STUCK_TURN = 0.03
 """rad; the gyro must have turned at least so much while the poses stood still."""
@@ -111,15 +114,18 @@ def _unexpected_steps(seconds: FloatArray, step: FloatArray) -> FloatArray:
     velocity = step / interval[:, None]
     reach = max(1, round(_NEIGHBOURHOOD / float(np.median(interval))))
     count = len(step)
-    around = np.arange(count)[:, None] + np.arange(-reach, reach + 1)[None]
-    around = np.delete(around, reach, axis=1)  # the others
-    if around.shape[1] > 24:  # a fast reference: some of the neighbours tell as much
-        around = around[:, np.linspace(0, around.shape[1] - 1, 24).astype(int)]
-    outside = (around < 0) | (around >= count)
-    neighbours = np.where(outside[..., None], np.nan, velocity[np.clip(around, 0, count - 1)])
     if count == 1:
         return np.zeros((1, 3))
-    return np.asarray(step - np.nanmedian(neighbours, axis=1) * interval[:, None])
+    others = np.concatenate((np.arange(-reach, 0), np.arange(1, reach + 1)))
+    if others.size > _MOST_NEIGHBOURS:  # a fast reference: some of them tell as much
+        others = others[np.linspace(0, others.size - 1, _MOST_NEIGHBOURS).astype(int)]
+    expected = np.empty_like(velocity)
+    for first in range(0, count, _CHUNK):
+        around = np.arange(first, min(first + _CHUNK, count))[:, None] + others
+        outside = (around < 0) | (around >= count)
+        neighbours = np.where(outside[..., None], np.nan, velocity[np.clip(around, 0, count - 1)])
+        expected[first : first + _CHUNK] = np.nanmedian(neighbours, axis=1)
+    return np.asarray(step - expected * interval[:, None])
 
 
 def _unexpected_turns(seconds: FloatArray, rotation: Rotation, attitude: GyroAttitude) -> FloatArray:
