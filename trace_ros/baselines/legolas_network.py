@@ -1,5 +1,4 @@
-"""The network of Legolas (Wasserman et al., "Legolas: Deep leg-inertial odometry", CoRL 2024), for training and step
-by step.
+"""The network of Legolas (Wasserman et al., CoRL 2024, PMLR 270:2928-2947), for training and step by step.
 
 A 1-D ResNet over 50 frames; pose increment, its variances, and whether the body moves. What the paper does not say is
 our choice and stands in docs/baselines.md. Convolutions are unpadded, so that a window that moves on by one frame needs

@@ -1,5 +1,4 @@
-"""The neural measurement network of NMN-IEKF (Youm et al., "Legged robot state estimation with invariant extended
-Kalman filter using neural measurement network", arXiv 2402.00366, ICRA 2025).
+"""The neural measurement network of NMN-IEKF (Youm et al., arXiv 2402.00366, ICRA 2025).
 
 A GRU on IMU and joints that tells which feet stand and how fast the body moves; a filter takes both as measurements.
 What the paper does not say is our choice and stands in docs/baselines.md.
