@@ -137,3 +137,16 @@ def test_a_bad_search_is_one_line(tool, tmp_path, monkeypatch, capsys, text, fau
     told = capsys.readouterr().err.strip()
     assert fault in told
     assert "bad.yaml" in told.replace("\n", "")
+
+
+def test_the_table_holds_means_over_the_seeds(tool):
+    keys = "ate_position_m", "ate_percent", "ate_z_m", "ate_velocity_mps", "re10_position_m"
+    logs = {
+        f"{course}_{seed}": dict.fromkeys(keys, value)
+        for course, seed, value in (("a_b", 1, 1.0), ("a_b", 2, 2.0), ("c", 1, 4.0))
+    }
+    text = tool.markdown({"iekf": tool.Score(0.0, logs)}).splitlines()
+    assert text[2:] == [
+        "| a_b | `iekf` | 1.500 | 1.50 | 1.500 | 1.500 | 1.500 |",
+        "| c | `iekf` | 4.000 | 4.00 | 4.000 | 4.000 | 4.000 |",
+    ]
