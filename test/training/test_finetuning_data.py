@@ -109,6 +109,12 @@ def test_a_reference_at_another_rate_and_clock_fits_after_cleaning():
     assert np.abs(at.velocity - truth.velocity[mask]).mean() < 0.1
 
 
+def test_a_reference_that_begins_late_moves_the_windows(model):
+    made = log(0, every=1)
+    own = track(model, made=replace(made, reference=made.reference.select(slice(10, None))))
+    assert (own.begins, own.left_out) == ((10, 85, 160, 235), 0)
+
+
 def test_padding_counts_for_nothing(model):
     own = track(model)
     short = Window(own, own.begins[0], own.ends[0] - 40)

@@ -346,7 +346,7 @@ def _change(row: Mapping[str, Any], key: str, part: str | None = None) -> str:
         if value is None:
             return "-"
         values.append(value if part is None else value[part])
-    return f"{values[0]:.3f} -> {values[1]:.3f}"
+    return f"{values[0]:.3f}->{values[1]:.3f}"
 
 
 def _versions() -> dict[str, str]:

@@ -224,6 +224,11 @@ def _windows(
     """First step and step after the last of each window, and how many the reference covers too little."""
     begins, ends, left_out = [], [], 0
     for first, _, last in steps.runs:
+        # A reference that comes a little late must not cost the whole first window.
+        begun = np.flatnonzero(known[first:last])
+        if not begun.size:
+            continue
+        first += int(begun[0])
         stamps = (steps.stamp_ns[first:last] - steps.stamp_ns[first]) * 1e-9
         start = 0.0
         while stamps[-1] - start >= SHORT_WINDOW * config.window:
