@@ -29,7 +29,7 @@ JointOption = Annotated[
 ]
 ReferenceOption = Annotated[str | None, typer.Option(help="nav_msgs/Odometry topic of the truth [reference/odom].")]
 EstimatorOption = Annotated[
-    str, typer.Option(help="What estimates: trace, iekf, iekf_sr or leg_odometry (docs/baselines.md).")
+    str, typer.Option(help="trace, iekf, iekf_sr, leg_odometry, legolas, nmn_iekf or mlp (docs/baselines.md).")
 ]
 EngineOption = Annotated[
     str, typer.Option(help="What computes the network: torchscript, or onnxruntime where that is installed.")
