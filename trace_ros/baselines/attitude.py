@@ -13,8 +13,6 @@ TIME_CONSTANT_S = 5.0
 """By which gravity corrects roll and pitch (our choice, as in the plain leg odometry)."""
 STEADY_FORCE = 1.0
 """Deviation of the specific force from gravity at which it counts half, m/s^2."""
-_FIRST_S = 0.06
-"""Time constant at the start. It grows with the time that has passed: what came first counts no more than the rest."""
 
 
 class GravityTilt:
@@ -45,9 +43,10 @@ class GravityTilt:
         # The world's vertical, seen from the body, turns against the body.
         x, y, z = x + (y * wz - z * wy) * dt, y + (z * wx - x * wz) * dt, z + (x * wy - y * wx) * dt
         norm = math.sqrt(ax * ax + ay * ay + az * az)
-        if norm > 1e-6:
+        if norm > 1e-6 and dt > 0:
             excess = (norm - GRAVITY) / STEADY_FORCE
-            time_constant = min(TIME_CONSTANT_S, _FIRST_S + self._passed_s)
+            # A mean of all readings at first: what came first counts no more than the rest.
+            time_constant = min(TIME_CONSTANT_S, self._passed_s + dt)
             gain = min(1.0, dt / (time_constant * (1.0 + excess * excess)))
             x += gain * (ax / norm - x)
             y += gain * (ay / norm - y)
