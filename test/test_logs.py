@@ -1,6 +1,7 @@
 """SensorLog and Trajectory: what they accept, how they interpolate, and that files come back equal."""
 
 from dataclasses import replace
+from zipfile import ZIP_LZMA, ZipFile
 
 import numpy as np
 import pytest
@@ -125,6 +126,18 @@ def test_unreadable_files_are_refused_in_one_line(tmp_path):
     text = tmp_path / "text.npz"
     text.write_text("hello")
     arrays = dict(np.load(whole))
+    encrypted, kneaded = tmp_path / "encrypted.npz", tmp_path / "kneaded.npz"
+    data = bytearray(whole.read_bytes())
+    directory = data.index(b"PK\1\2")
+    for place in (6, directory + 8):
+        data[place] |= 1
+    encrypted.write_bytes(data)
+    with ZipFile(whole) as source, ZipFile(kneaded, "w", ZIP_LZMA) as target:
+        for item in source.infolist():
+            target.writestr(item.filename, source.read(item.filename))
+    data = bytearray(kneaded.read_bytes())
+    data[60:80] = bytes(value ^ 0xFF for value in data[60:80])
+    kneaded.write_bytes(data)
     half, words, narrow = tmp_path / "half.npz", tmp_path / "words.npz", tmp_path / "narrow.npz"
     np.savez(half, **arrays, reference_stamp_ns=np.arange(3), reference_velocity=np.zeros((3, 3)))
     np.savez(words, **{**arrays, "angular_velocity": np.array("fast")})
@@ -139,6 +152,8 @@ def test_unreadable_files_are_refused_in_one_line(tmp_path):
         (narrow, r"narrow.npz: sensor log: joint_position has shape \(40, 11\), expected \(40, 12\)"),
         (other, "unknown arrays a"),
         (pickled, "not a readable"),
+        (encrypted, "encrypted.npz: not a readable"),
+        (kneaded, "kneaded.npz: not a readable"),
     ):
         with pytest.raises(TraceError, match=message) as refusal:
             SensorLog.load(path)

@@ -7,19 +7,18 @@ Leg order FL, FR, RL, RR; joint order hip, thigh, calf.
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
-from zipfile import BadZipFile, ZipFile, is_zipfile
+from zipfile import ZipFile, is_zipfile
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.transform import Rotation, Slerp
 
 from trace_ros.errors import TraceError
-from trace_ros.whole_files import whole_file
+from trace_ros.whole_files import DAMAGED_ARCHIVE, whole_file
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -355,8 +354,7 @@ class SensorLog:
                 arrays = {name: data[name] for name in data.files}
         except FileNotFoundError as error:
             raise TraceError(f"{path}: no such file") from error
-        # The last is zipfile's own for an archive with a compression or encryption that it cannot read.
-        except (OSError, ValueError, BadZipFile, EOFError, zlib.error, NotImplementedError) as error:
+        except DAMAGED_ARCHIVE as error:
             raise TraceError(f"{path}: not a readable .npz sensor log ({error})") from error
         own = {f.name for f in fields(cls)} - {"reference"}
         reference = {f"reference_{f.name}" for f in fields(Trajectory)}

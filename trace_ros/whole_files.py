@@ -1,10 +1,23 @@
-"""Files that are there whole or not at all, whatever ends the writing: a full disk, Ctrl-C, a kill."""
+"""Files that are there whole or not at all, whatever ends the writing (a full disk, Ctrl-C, a kill); damaged ones."""
 
 from __future__ import annotations
 
+import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+try:
+    from lzma import LZMAError
+except ImportError:  # a Python that was built without it reads no such archives
+    LZMAError = zlib.error  # type: ignore[misc,assignment]
+
+DAMAGED_ARCHIVE: tuple[type[Exception], ...] = (
+    *(OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error, LZMAError),
+)
+"""What reading a damaged zip archive or ``.npz`` raises. A RuntimeError: encrypted, or of a kind unknown to zipfile."""
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import torch
 import yaml
 from pydantic import ValidationError
 
+from trace_ros.baselines.learned import method_of
 from trace_ros.errors import TraceError
 from trace_ros.estimator import checkpoint
 from trace_ros.estimator.checkpoint import ModelCard, export_model, load_model
@@ -152,6 +153,30 @@ def test_damaged_models_are_refused(model, tmp_path):
     assert "damaged" in refused(path)
 
 
+@pytest.mark.parametrize("kind", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA])
+def test_models_with_any_damage_are_refused_in_one_line(model, tmp_path, kind):
+    packed = io.BytesIO()
+    with zipfile.ZipFile(model) as source, zipfile.ZipFile(packed, "w", kind) as target:
+        for item in source.infolist():
+            target.writestr(item.filename, source.read(item.filename))
+    whole, path = packed.getvalue(), tmp_path / "trace.pt"
+    card, directory = whole.index(checkpoint.CARD_FILE.encode()), whole.index(b"PK\1\2")
+    # Name and start of the card; version, flags, kind and name in the directory.
+    for place in (card, card + 25, card + 60, directory + 6, directory + 8, directory + 10, directory + 50):
+        data = bytearray(whole)
+        data[place] ^= 0xA5
+        path.write_bytes(data)
+        assert refused(path)
+        assert isinstance(method_of(path), str)
+
+
+@pytest.mark.parametrize("pickled", [b"\x80\x02)R.", b"\x80\x02h\x05.", b"\x80\x02G\x00.", b"\x80\x02X\x01\0\0\0\xff."])
+def test_weights_that_trip_the_unpickler_are_refused(model, tmp_path, pickled):
+    path = tmp_path / "trace.pt"
+    replace_weights(model, path, {}, pickled)
+    assert "cannot be loaded" in refused(path)
+
+
 def test_training_checkpoints_and_foreign_scripts_are_refused(tmp_path):
     path = tmp_path / "checkpoint.pt"
     torch.save({"weights": torch.zeros(3)}, path)
@@ -174,6 +199,7 @@ def rewrite_card(model: Path, path: Path, text: str) -> None:
         (lambda card: card.model_dump_json().replace('"seeds"', '"sedes"'), "unknown key 'sedes'"),
         (lambda card: card.model_dump_json()[:-10], "its model card is damaged"),
         (lambda _: "[1]", "its model card is damaged"),
+        (lambda _: "[" * 100_000, "its model card is damaged"),
     ],
 )
 def test_bad_cards_are_refused(model, card, tmp_path, change, said):
@@ -182,9 +208,13 @@ def test_bad_cards_are_refused(model, card, tmp_path, change, said):
     assert said in refused(path)
 
 
-def replace_weights(model: Path, path: Path, weights: object) -> None:
-    buffer = io.BytesIO()
-    torch.save(weights, buffer)
+def replace_weights(model: Path, path: Path, weights: object, pickled: bytes = b"") -> None:
+    saved, buffer = io.BytesIO(), io.BytesIO()
+    torch.save(weights, saved)
+    with zipfile.ZipFile(saved) as source, zipfile.ZipFile(buffer, "w") as target:
+        for item in source.infolist():
+            spoilt = pickled and item.filename.endswith("data.pkl")
+            target.writestr(item.filename, pickled if spoilt else source.read(item.filename))
     with zipfile.ZipFile(model) as source, zipfile.ZipFile(path, "w") as target:
         for item in source.infolist():
             is_weights = item.filename.endswith(checkpoint._WEIGHTS)

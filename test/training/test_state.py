@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,17 @@ def test_truncated_checkpoints_are_refused(tmp_path):
     save_state(path, COMPLETE)
     path.write_bytes(path.read_bytes()[:-100])
     assert "truncated" in refused(path)
+
+
+def test_checkpoints_with_any_damage_are_refused(tmp_path):
+    path = tmp_path / "checkpoint.pt"
+    save_state(path, COMPLETE)
+    whole = path.read_bytes()
+    directory, pickled = whole.index(b"PK\1\2"), whole.index(b"\x80\x02}")
+    for place in (*range(0, 60, 7), *range(directory, directory + 60, 3), pickled, pickled + 3):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0xA5]) + whole[place + 1 :])
+        with suppress(TraceError):  # some bytes do not matter
+            load_state(path)
 
 
 def test_incomplete_and_other_versions_are_refused(tmp_path):

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from trace_ros.errors import TraceError
 from trace_ros.estimator.checkpoint import CARD_FILE, Card, ModelCard, read_archive
 from trace_ros.resources import MAX_YAML_BYTES
+from trace_ros.whole_files import DAMAGED_ARCHIVE
 
 Kind = TypeVar("Kind", bound=Card)
 
@@ -68,7 +69,7 @@ def method_of(path: Path) -> str:
             (card,) = [item for item in archive.infolist() if item.filename.endswith(f"/{CARD_FILE}")]
             data = json.loads(archive.read(card)) if card.file_size < MAX_YAML_BYTES else {}
         return str(data["name"])
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, RuntimeError, NotImplementedError):
+    except DAMAGED_ARCHIVE:
         return str(ModelCard.model_fields["name"].default)
 
 

@@ -27,6 +27,7 @@ from trace_ros.estimator.odometry import ErrorModel
 from trace_ros.estimator.streaming import StreamingTrace
 from trace_ros.logs import JOINTS
 from trace_ros.robot import RobotDescription, describe_validation_error
+from trace_ros.whole_files import DAMAGED_ARCHIVE
 
 FORMAT = 1
 """Of shipped models; raised when older files can no longer be read."""
@@ -322,7 +323,7 @@ def read_archive(path: Path) -> Archive:
                 raise TraceError(f"{path}: {size} bytes once unpacked, too many for a model (at most {MAX_BYTES})")
             # Reads every byte, so that a damaged file is refused before its weights are used.
             damaged = archive.testzip()
-    except (zipfile.BadZipFile, OSError, EOFError) as error:
+    except DAMAGED_ARCHIVE as error:
         raise TraceError(f"{path}: not a TorchScript model, or truncated ({error})") from error
     if damaged is not None:
         raise TraceError(f"{path}: damaged ({damaged.rsplit('/', 1)[-1]}): copy or export it again")
@@ -337,7 +338,7 @@ def read_archive(path: Path) -> Archive:
     except pickle.UnpicklingError as error:
         # Torch's own text advises to load it regardless.
         raise TraceError(f"{path}: refused: its weights are not only tensors, and could run code") from error
-    except (RuntimeError, EOFError, ValueError) as error:
+    except Exception as error:  # the unpickler raises whatever the bytes make it trip over
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise TraceError(f"{path}: cannot be loaded ({reason})") from error
     return Archive(module, extra[CARD_FILE], path, weights)
@@ -369,7 +370,7 @@ def _card_data(path: Path, text: bytes | str) -> dict[str, Any]:
         data = json.loads(text)
         if not isinstance(data, dict):
             raise ValueError("no keys and values")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise TraceError(f"{path}: its model card is damaged ({error})") from error
     version = data.get("format")
     if version != FORMAT:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +21,7 @@ from trace_ros.evaluation.metrics import Comparison, MetricSettings, relative_er
 from trace_ros.evaluation.runner import Evaluation, InitialPose
 from trace_ros.geometry import FloatArray
 from trace_ros.robot import RobotDescription
-from trace_ros.whole_files import whole_file
+from trace_ros.whole_files import DAMAGED_ARCHIVE, whole_file
 
 Row = dict[str, Any]
 """``engine``, ``course``, ``method``, ``seed``, ``path_length_m``, ``ate_position_m``, ``ate_velocity_mps``,
@@ -38,9 +36,6 @@ INITIAL: InitialPose = "gravity"
 
 WORST = 5
 """Windows in the gallery."""
-
-_DAMAGED = (OSError, ValueError, KeyError, EOFError, TypeError, BadZipFile, zlib.error)
-"""What reading a damaged ``.npz`` raises."""
 
 _CURVE_POINTS = 500
 _WINDOW_POINTS = 500
@@ -239,7 +234,7 @@ def load_result(path: Path, method: Method) -> Result | None:
                 windows.append(_load_window(arrays, f"window{len(windows)}_"))
             row = json.loads(str(arrays["row"])) | {"method": method.label}
             return Result(row, arrays["time_s"], arrays["position"], arrays["reference"], tuple(windows))
-    except _DAMAGED:
+    except DAMAGED_ARCHIVE:
         return None
 
 

@@ -10,12 +10,10 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 
@@ -29,6 +27,7 @@ from trace_ros.robot import RobotDescription
 from trace_ros.sim.backend import BACKENDS, check_backend
 from trace_ros.sim.course import Course, simulate_course
 from trace_ros.sim.course_set import CourseSet, set_digest
+from trace_ros.whole_files import DAMAGED_ARCHIVE
 
 PAPER_ENGINES = ("mujoco", "bullet")
 """Physics that is simulated unless told otherwise."""
@@ -189,7 +188,7 @@ def _read(walk: Walk, robot: RobotDescription) -> SensorLog:
     try:
         with np.load(walk.log / _CONTACT, allow_pickle=False) as arrays:
             contact = np.unpackbits(arrays["contact"], axis=0, count=len(log)).astype(bool)
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error) as error:
+    except DAMAGED_ARCHIVE as error:
         raise TraceError(f"{walk.log / _CONTACT}: cannot be read ({error})") from error
     return replace(log, contact=contact)
 

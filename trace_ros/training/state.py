@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import torch
 
 from trace_ros.errors import TraceError
+from trace_ros.whole_files import DAMAGED_ARCHIVE
 
 FORMAT = 1
 """Of training checkpoints; raised when older files can no longer be read."""
@@ -55,11 +55,15 @@ def load_state(path: Path) -> dict[str, Any]:
         raise TraceError(f"{path}: {size} bytes are too many for a training checkpoint")
     if not zipfile.is_zipfile(path):
         raise TraceError(f"{path}: not a training checkpoint, or truncated")
-    if _is_torchscript(path):
+    try:
+        exported = _is_torchscript(path)
+    except DAMAGED_ARCHIVE as error:
+        raise TraceError(f"{path}: not a training checkpoint, or truncated ({error})") from error
+    if exported:
         raise TraceError(f"{path}: an exported model, expected the checkpoint.pt of a training run")
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, pickle.UnpicklingError, EOFError, OSError, ValueError) as error:
+    except Exception as error:  # the unpickler raises whatever the bytes make it trip over
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise TraceError(f"{path}: not a readable training checkpoint ({reason})") from error
     if not isinstance(state, dict) or state.get("kind") != _KIND:
