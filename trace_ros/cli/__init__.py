@@ -47,11 +47,11 @@ app.command("export", short_help="Make a training checkpoint a model for the rob
 app.command("evaluate", short_help="Run the estimator over logs; print its errors.")(evaluate.evaluate)
 app.command("benchmark", short_help="Compare estimators on courses or bags.")(benchmark.benchmark)
 app.command("calibrate", short_help="Fit the covariance, and compare it with errors.")(calibrate.calibrate)
-app.command("report", short_help="The same, as one HTML page and pictures.")(report.report)
+app.command("report", short_help="Evaluate, as one HTML page and pictures.")(report.report)
 app.command("attention", short_help="Compare attention on the feet with their contacts.")(attention.attention)
 app.command("latency", short_help="How long one step takes, beside other networks.")(latency.latency)
 app.command("soak", short_help="Run the ROS node for long: memory, step times, losses.")(soak.soak)
-app.add_typer(bag.app, name="bag", short_help="Look into bags, rescue and convert them.")
+app.add_typer(bag.app, name="bag", short_help="Check bags, look into, rescue and convert them.")
 app.add_typer(robot.app, name="robot", short_help="Look at robot descriptions and check them.")
 
 

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from trace_ros.cli.common import check_output, console, progress_bar, say, write_json
 from trace_ros.cli.latency_node import latency_of_node
-from trace_ros.cli.options import EstimatorOption, JsonOption, ModelOption, RobotOption
+from trace_ros.cli.options import JsonOption, ModelOption, RobotOption
 from trace_ros.errors import TraceError
 from trace_ros.resources import models_directory
 from trace_ros.robot import RobotDescription
@@ -25,7 +25,7 @@ def latency(
     node: Annotated[bool, typer.Option("--node", help="Measure the ROS node instead, over DDS.")] = False,
     seconds: Annotated[float, typer.Option(help="With --node: how long to send, s.", min=1.0, max=1e5)] = 60.0,
     rate: Annotated[float, typer.Option(help="With --node: of both inputs, Hz.", min=1.0, max=2000.0)] = 500.0,
-    estimator: EstimatorOption = "trace",
+    estimator: Annotated[str, typer.Option(help="With --node: trace, iekf_sr, ... (docs/baselines.md).")] = "trace",
     engine: Annotated[str, typer.Option(help="With --node: torchscript or onnxruntime.")] = "torchscript",
     json_file: JsonOption = None,
 ) -> None:
@@ -68,7 +68,7 @@ def latency(
     for name, row in rows.items():
         relative = compared.get(f"{name}/eager_window", 1.0)
         numbers = (row.mean_ms, row.std_ms, row.p50_ms, row.p99_ms, row.max_ms)
-        table.add_row(name, *(f"{number:.4f}" for number in numbers), f"{relative:.3f}")
+        table.add_row(name, *(f"{number:.3f}" for number in numbers), f"{relative:.3f}")
     console.print(table)
     for name in rows:
         console.print(f"{name}: {ROWS[name]}", highlight=False, soft_wrap=True)

@@ -1,0 +1,82 @@
+"""The documents name only what is there: links, files, commands and their options, and what the package needs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+
+from trace_ros.cli import app
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENTS = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
+FOLDERS = "config|docs|trace_ros|test|tools|launch|benchmarks|interfaces"
+OPTIONS_OF_OTHERS = {"--help", "--nnodes", "--packages-select", "--user"}
+"""Of every command, torchrun, colcon and pip."""
+
+every_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+
+
+@every_document
+def test_links_lead_to_files(document: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)\)", document.read_text(encoding="utf-8"))
+    assert [link for link in links if "://" not in link and not (document.parent / link).exists()] == []
+
+
+@every_document
+def test_files_that_are_named_are_there(document: Path) -> None:
+    names = re.findall(rf"(?<![\w/.<>-])(?:{FOLDERS})/[\w./*-]+", document.read_text(encoding="utf-8"))
+    assert [name for name in names if not any(ROOT.glob(name.rstrip("./")))] == []
+
+
+@every_document
+def test_commands_are_there_and_take_the_options_beside_them(document: Path) -> None:
+    wrong = []
+    for line in commands_in(document.read_text(encoding="utf-8")):
+        command, rest = typer.main.get_command(app), line.split()[1:]
+        while rest and rest[0] in getattr(command, "commands", {}):
+            command = getattr(command, "commands")[rest.pop(0)]  # noqa: B009 - only groups have it
+        options = options_of(command) | OPTIONS_OF_OTHERS
+        if len(rest) == len(line.split()) - 1 and rest[0] not in OPTIONS_OF_OTHERS:
+            wrong.append(line)
+        wrong += [f"{word} in {line}" for word in rest if word.startswith("-") and word.split("=")[0] not in options]
+    assert wrong == []
+
+
+@every_document
+def test_options_named_in_the_text_are_of_some_command(document: Path) -> None:
+    known, groups = set(OPTIONS_OF_OTHERS), [typer.main.get_command(app)]
+    while groups:
+        command = groups.pop()
+        known |= options_of(command)
+        groups += getattr(command, "commands", {}).values()
+    named = set(re.findall(r"`(--[a-z][a-z-]*)", document.read_text(encoding="utf-8")))
+    assert named - known == set()
+
+
+def test_rosdep_installs_what_pip_installs() -> None:
+    package = (ROOT / "package.xml").read_text(encoding="utf-8").lower()
+    lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    needed = [re.split(r"[>=<#; ]", line, maxsplit=1)[0].lower() for line in lines]
+    keys = {"torch": "pytorch", "pyyaml": "yaml"}
+    assert [name for name in needed if name and keys.get(name, name) not in package] == []
+
+
+def commands_in(text: str) -> Iterator[str]:
+    """Command lines that begin with ``trace``, without what follows a pipe or a comment."""
+    blocks = re.findall(r"^(?:for .*? do )?\s*(?:-m trace_ros\.cli|trace)( [a-z][^\n#|;]*)", text, re.MULTILINE)
+    inline = re.findall(r"`trace( [a-z][^`|;#]*)`", text)
+    for found in (*blocks, *inline):
+        yield "trace " + re.sub(r"[\[\]]", "", found).strip()
+
+
+def options_of(command: object) -> set[str]:
+    """Long and short names."""
+    parameters = getattr(command, "params", [])
+    return {name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts)}
