@@ -151,6 +151,8 @@ def test_the_imus_tilt_follows_gravity_and_forgets_the_gyros_bias():
     np.testing.assert_allclose(tilt[-1], expected, atol=5 * np.linalg.norm(gyro[0]))
     np.testing.assert_allclose(tilt[250], expected, atol=0.02)
     assert GravityTilt().update([0.0] * 3, accel[0].tolist(), 0.0) == (0.0, 0.0)  # a reading that lasted no time
+    upside_down = GravityTilt()
+    assert [upside_down.update([0.0] * 3, [0.0, 0.0, z], 0.002)[0] for z in (9.81, -9.81)] == [0.0, 0.0]
     step_by_step = GravityTilt()
     alone = [step_by_step.update(gyro[0].tolist(), accel[0].tolist(), dt) for _ in range(5)]
     np.testing.assert_allclose(alone, tilt[:5], atol=1e-7)

@@ -51,8 +51,9 @@ class GravityTilt:
             x += gain * (ax / norm - x)
             y += gain * (ay / norm - y)
             z += gain * (az / norm - z)
-        scale = 1.0 / math.sqrt(x * x + y * y + z * z)
-        self._x, self._y, self._z = x * scale, y * scale, z * scale
+        length = math.sqrt(x * x + y * y + z * z)
+        if length > 1e-6:  # else two readings of opposite directions have cancelled: the last direction stays
+            self._x, self._y, self._z = x / length, y / length, z / length
         self._passed_s += dt
         return math.atan2(self._y, self._z), math.asin(max(-1.0, min(1.0, -self._x)))
 
