@@ -1,6 +1,9 @@
 """What is kept of a run, and the tables that are made of it."""
 
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,10 +12,12 @@ from hypothesis import strategies as st
 from made_results import COURSES, METHODS, row, rows, window
 from trajectories import disturb, sensor_log, walk
 
+from trace_ros.baselines.nmn import NmnFilterConfig
 from trace_ros.evaluation.benchmark_methods import Method
 from trace_ros.evaluation.benchmark_paper import PAPER
 from trace_ros.evaluation.benchmark_results import (
     Result,
+    code_files,
     load_result,
     result_file,
     result_folder,
@@ -138,6 +143,28 @@ def test_the_name_of_a_result_changes_with_what_it_depends_on(tmp_path, somewher
     assert result_folder(method, ROBOT, tmp_path) != first
     others = (somewhere, replace(somewhere, key="hill-1-3"), replace(somewhere, engine="bullet"))
     assert len({result_file(each, first) for each in others}) == 3
+
+
+def test_results_of_a_filter_around_a_network_change_with_the_filters_numbers(tmp_path, monkeypatch):
+    model = tmp_path / "model.pt"
+    model.write_bytes(b"one")
+    method, network = Method("a", "nmn_iekf", model), Method("a", "trace", model)
+    before, of_network = result_folder(method, ROBOT, tmp_path), result_folder(network, ROBOT, tmp_path)
+    changed = NmnFilterConfig(cutoff=10.0)
+    monkeypatch.setattr(NmnFilterConfig, "load", lambda: changed)
+    assert result_folder(method, ROBOT, tmp_path) != before
+    assert result_folder(network, ROBOT, tmp_path) == of_network
+
+
+def test_names_of_results_change_with_all_code_that_makes_them():
+    load = (
+        "import sys, trace_ros.bags, trace_ros.baselines.registry, trace_ros.evaluation.runner\n"
+        "print(*(getattr(m, '__file__', None) for n, m in sys.modules.items() if n.startswith('trace_ros')), sep='\\n')"
+    )
+    run = subprocess.run([sys.executable, "-c", load], capture_output=True, text=True, check=True)
+    loaded = {Path(line) for line in run.stdout.split("\n") if line.endswith(".py")} - set(code_files())
+    # Packages' own files, and what finds and writes files.
+    assert {path.stem for path in loaded} <= {"__init__", "errors", "resources", "whole_files"}
 
 
 def test_the_gallery_holds_the_five_worst_of_all_walks():

@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from trace_ros.baselines.config import BaselineConfig
+from trace_ros.baselines.learned import method_of
+from trace_ros.baselines.nmn import NmnFilterConfig, NmnIekf
 from trace_ros.baselines.registry import ESTIMATORS, TRACE, check_estimator, default_model, load_estimator
 from trace_ros.errors import TraceError
 from trace_ros.resources import read_yaml_on_base
@@ -46,6 +49,16 @@ class Method:
         except OSError as error:
             raise TraceError(f"{self.model}: cannot be read ({error.strerror})") from error
         return hashlib.sha256(content).hexdigest()
+
+    def numbers(self) -> str:
+        """What the estimator reads besides its model, as JSON: of NMN-IEKF the filter's; of others nothing.
+
+        Raises:
+            TraceError: a file cannot be read.
+        """
+        if self.model.suffix in (".yaml", ".yml") or NmnIekf.name not in (self.estimator, method_of(self.model)):
+            return ""
+        return BaselineConfig.load().model_dump_json() + NmnFilterConfig.load().model_dump_json()
 
 
 def choose_methods(names: Sequence[str] | None, robot: RobotDescription) -> tuple[list[Method], list[str]]:

@@ -40,6 +40,8 @@ WORST = 5
 _CURVE_POINTS = 500
 _WINDOW_POINTS = 500
 _ATTENTION_WINDOW_S = 0.1
+_FOLDERS = ("bags", "streams", "estimator", "baselines")
+_FILES = ("evaluation/alignment", "evaluation/metrics", "evaluation/runner", "geometry", "logs", "robot", "urdf")
 _LIBRARIES = ("numpy", "scipy", "torch", "rosbags")
 
 
@@ -179,7 +181,7 @@ def result_folder(method: Method, robot: RobotDescription, kept: Path) -> Path:
         TraceError: the model cannot be read.
     """
     digest = hashlib.sha256(_code_digest())
-    for part in (method.digest(), METRICS.model_dump_json(), INITIAL):
+    for part in (method.digest(), method.numbers(), METRICS.model_dump_json(), INITIAL):
         digest.update(part.encode())
     own = robot.model_dump(mode="json", exclude={"urdf", "policy"})
     digest.update(json.dumps(own, sort_keys=True).encode() + robot.urdf.read_bytes())
@@ -191,15 +193,18 @@ def result_file(walk: Walk, folder: Path) -> Path:
     return folder / f"{walk.engine}-{walk.key}.npz"
 
 
+def code_files() -> list[Path]:
+    """All code between a log's file and its figures."""
+    package = Path(__file__).resolve().parents[1]
+    folders = [path for name in _FOLDERS for path in sorted((package / name).glob("*.py"))]
+    return [*folders, *(package / f"{name}.py" for name in _FILES), Path(__file__).resolve()]
+
+
 @cache
 def _code_digest() -> bytes:
-    """Of all code between a log and its figures, and the libraries below it."""
+    """Of `code_files`, and the libraries below them."""
     digest = hashlib.sha256()
-    package = Path(__file__).resolve().parents[1]
-    evaluation = (package / "evaluation" / f"{name}.py" for name in ("alignment", "metrics", "runner"))
-    shared = (package / f"{name}.py" for name in ("geometry", "logs", "robot"))
-    estimators = (path for folder in ("estimator", "baselines") for path in sorted((package / folder).glob("*.py")))
-    for path in (*estimators, *evaluation, *shared, Path(__file__)):
+    for path in code_files():
         digest.update(path.name.encode() + path.read_bytes())
     digest.update(" ".join(metadata.version(library) for library in _LIBRARIES).encode())
     return digest.digest()
