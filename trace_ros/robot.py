@@ -110,6 +110,7 @@ class StationaryThresholds(BaseModel):
         dwell: s; the conditions must have held this long without a break.
         smoothing: s; time constant of a low-pass on the readings before they are compared, 0 without. It decides how
             noisy sensors may be: 0.02 s takes white noise at 500 Hz down to a fifth.
+        gyro_bias_memory: s of standing still over which the gyro's bias is averaged; 0 leaves the gyro as it is.
     """
 
     model_config = _STRICT
@@ -118,6 +119,7 @@ class StationaryThresholds(BaseModel):
     acceleration: Positive = 0.5
     dwell: Annotated[float, Field(ge=0)] = 0.1
     smoothing: Annotated[float, Field(ge=0)] = 0.02
+    gyro_bias_memory: Annotated[float, Field(ge=0)] = 20.0
 
 
 class RobotDescription(BaseModel):

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from trace_ros.estimator import observation as obs
 from trace_ros.estimator.differentiation import JointDifferentiator
+from trace_ros.estimator.gyro_bias import gyro_biases
+from trace_ros.estimator.recurrence import recurrence
 from trace_ros.geometry import GRAVITY
 from trace_ros.logs import FloatArray, IntArray, Sample, SensorLog
 from trace_ros.robot import StationaryThresholds
@@ -51,7 +53,7 @@ class Steps:
         dt: (M,) s since the row before.
         told_dt: (M,) s; what the network is told of it.
         observation: (M, 47) float32; what is fed back is zero.
-        gyro: (M, 3) rad/s.
+        gyro: (M, 3) rad/s, without its bias.
         still: (M,) whether the stationary clamp holds.
         begins: rows at which a window starts anew, the first included.
         bridged: s that are bridged, by the first row of the bridge.
@@ -218,15 +220,15 @@ class _Rows:
         shortest, longest = rate.trained_s
         told_dt = np.where((shortest <= dt) & (dt <= longest), dt, rate.nominal_s)
         _differentiate_absent(values, dt)
+        still = stationary(thresholds, stamp_ns, values[:, : obs.JOINT_VELOCITY.stop], begins)
+        gyro = values[:, obs.GYRO]
+        gyro -= gyro_biases(gyro, still, dt, thresholds.gyro_bias_memory)
         observation = np.zeros((len(dt), obs.OBSERVATION_SIZE), dtype=np.float32)
         observation[:, : obs.JOINT_TORQUE.stop] = values
         torque = observation[:, obs.JOINT_TORQUE]
         torque[np.isnan(torque[:, 0])] = absent_torque
         observation[:, obs.DT] = told_dt[:, None]
-        still = stationary(thresholds, stamp_ns, values[:, : obs.JOINT_VELOCITY.stop], begins)
-        return Steps(
-            stamp_ns, dt, told_dt, observation, values[:, obs.GYRO].copy(), still, tuple(begins), self.bridged, sample
-        )
+        return Steps(stamp_ns, dt, told_dt, observation, gyro.copy(), still, tuple(begins), self.bridged, sample)
 
 
 def _table(values: FloatArray | None, like: FloatArray) -> FloatArray:
@@ -275,33 +277,3 @@ def stationary(thresholds: StationaryThresholds, stamp_ns: IntArray, readings: F
     since = np.where(still[since], since, np.minimum(since + 1, rows))
     result: Flags = still & (stamp_ns - stamp_ns[since] >= round(thresholds.dwell * 1e9))
     return result
-
-
-def recurrence(keep: FloatArray, add: FloatArray, start: FloatArray | float = 0.0) -> FloatArray:
-    """All ``x_k = keep_k x_(k-1) + add_k`` from ``x_(-1) = start``.
-
-    Blocks are run through side by side from zero, and what the block before left over is added.
-
-    Args:
-        keep: (M,).
-        add: (M,) or (M, n).
-        start: a number or (n,).
-    """
-    rows = len(keep)
-    if not rows:
-        return add
-    length = max(1, round(rows**0.5))
-    blocks = -(-rows // length)
-    shape = (blocks, length, *add.shape[1:])
-    padded_keep, padded_add = np.ones(blocks * length), np.zeros((blocks * length, *add.shape[1:]))
-    padded_keep[:rows], padded_add[:rows] = keep, add
-    keeps, x = padded_keep.reshape(blocks, length), padded_add.reshape(shape)
-    wide = (blocks, *(1,) * (add.ndim - 1))
-    for column in range(1, length):
-        x[:, column] += keeps[:, column].reshape(wide) * x[:, column - 1]
-    left = np.cumprod(keeps, axis=1)
-    carried = np.broadcast_to(np.asarray(start, dtype=float), add.shape[1:])
-    for block in range(blocks):
-        x[block] += left[block].reshape(length, *(1,) * (add.ndim - 1)) * carried
-        carried = x[block, -1]
-    return x.reshape(blocks * length, *add.shape[1:])[:rows]

@@ -11,8 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trace_ros.estimator.batch_plan import Flags, recurrence
+from trace_ros.estimator.batch_plan import Flags
 from trace_ros.estimator.error_model import ErrorModel, PoseCovariance
+from trace_ros.estimator.recurrence import recurrence
 from trace_ros.logs import FloatArray
 
 

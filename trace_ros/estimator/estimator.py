@@ -15,6 +15,7 @@ from trace_ros.estimator.checkpoint import LoadedModel, ModelCard, load_model
 from trace_ros.estimator.coasting import Coasting
 from trace_ros.estimator.differentiation import JointDifferentiator
 from trace_ros.estimator.engines import DEFAULT_ENGINE, make_engine
+from trace_ros.estimator.gyro_bias import GyroBias
 from trace_ros.estimator.interface import Output
 from trace_ros.estimator.odometry import PoseIntegrator
 from trace_ros.estimator.stationary import StationaryDetector
@@ -106,6 +107,7 @@ class TraceEstimator:
         self._trained_intervals = model.card.trained_intervals_s
         self._window = obs.ObservationWindow()
         self._stationary = StationaryDetector(robot.stationary)
+        self._gyro_bias = GyroBias(robot.stationary.gyro_bias_memory)
         self._pose = PoseIntegrator(model.card.error_model)
         self._absent_torque = model.absent_torque
         self._differentiator = JointDifferentiator()
@@ -156,6 +158,7 @@ class TraceEstimator:
         self._stepped_ns = 0
         """Stamp of the network's last step."""
         self._coasting.reset()
+        self._gyro_bias.reset()
         self._restart()
 
     def _restart(self) -> None:
@@ -163,6 +166,11 @@ class TraceEstimator:
         self._stationary.reset()
         self._running = False
         """Whether the network has a state: from when the window was full."""
+
+    @property
+    def gyro_bias(self) -> FloatArray:
+        """(3,) rad/s, body frame: what the gyro showed while the robot stood still."""
+        return self._gyro_bias.value
 
     @property
     def initial_pose(self) -> tuple[tuple[float, float, float], float]:
@@ -257,18 +265,19 @@ class TraceEstimator:
     def _advance(self, sample: Sample, dt: float) -> Estimate | None:
         """Take in a sample that comes ``dt`` (s) after the one before, at about the rate that the network knows."""
         self._stepped_ns = sample.stamp_ns
-        if not self._running:
-            left = self._coasting.wait(dt, sample.angular_velocity)
-            self._velocity = (self._velocity[0] * left, self._velocity[1] * left, self._velocity[2] * left)
         joint_velocity = self._joint_velocity(sample, dt)
+        still = self._stationary.update(
+            sample.stamp_ns, sample.angular_velocity, sample.linear_acceleration, joint_velocity
+        )
+        gyro = self._gyro_bias.update(sample.angular_velocity, still, dt)
+        if not self._running:
+            left = self._coasting.wait(dt, gyro)
+            self._velocity = (self._velocity[0] * left, self._velocity[1] * left, self._velocity[2] * left)
         # An interval unknown to training (samples were lost, or stamped in bursts) is not told to the network: its
         # motion, a rate times dt, is stretched to the true one instead.
         shortest, longest = self._trained_intervals
         told_dt = dt if shortest <= dt <= longest else self._nominal_dt
-        self._observe(sample, joint_velocity, told_dt)
-        still = self._stationary.update(
-            sample.stamp_ns, sample.angular_velocity, sample.linear_acceleration, joint_velocity
-        )
+        self._observe(sample, gyro, joint_velocity, told_dt)
         if not self._window.full:
             return None
         starting = not self._running
@@ -318,9 +327,9 @@ class TraceEstimator:
             return sample.joint_velocity
         return self._differentiator.update(sample.joint_position, dt)
 
-    def _observe(self, sample: Sample, joint_velocity: FloatArray, dt: float) -> None:
+    def _observe(self, sample: Sample, gyro: FloatArray, joint_velocity: FloatArray, dt: float) -> None:
         observation = self._engine.observation
-        observation[obs.GYRO] = sample.angular_velocity
+        observation[obs.GYRO] = gyro
         observation[obs.ACCEL] = sample.linear_acceleration
         observation[obs.JOINT_POSITION] = sample.joint_position
         observation[obs.JOINT_VELOCITY] = joint_velocity
