@@ -116,6 +116,7 @@ def test_an_imu_turned_about_z_is_named_though_gravity_does_not_show_it(
     turned = turned_imu(walk, Rotation.from_euler("z", angle, degrees=True).inv())
     assert names(only(check_rest, turned, go2)) == []
     finding = the_finding(only(check_legs, turned, go2), "imu_turned")
+    assert "imu_mounting" in finding.remedy
     assert f"{angle} degrees about z" in finding.text or (angle == 180 and "180 degrees" in finding.text)
 
 

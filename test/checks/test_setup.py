@@ -60,6 +60,13 @@ def test_gravity(robot: RobotDescription, force: list[float], level: str, words:
     assert "\n" not in str(finding)
 
 
+@pytest.mark.parametrize("roll", [0.6, 1.57, 3.14])
+def test_an_imu_mounted_otherwise_is_for_imu_mounting(robot: RobotDescription, roll: float) -> None:
+    """The robot file's imu.rpy is part of what a model was trained for: the remedy must leave the model usable."""
+    (finding,) = gravity(robot, 9.81 * np.array([0.0, np.sin(roll), np.cos(roll)]))
+    assert "imu_mounting" in finding.text
+
+
 def test_both_unit_and_sign_are_told(robot: RobotDescription) -> None:
     texts = [finding.text for finding in gravity(robot, np.array([0.0, 0.0, -1.0]))]
     assert len(texts) == 2

@@ -122,9 +122,10 @@ def arrangements(robot: RobotDescription) -> Iterator[Arrangement]:
     for angle in (90, -90, 180):
         turn = np.asarray(so3_exp(np.array([0.0, 0.0, np.radians(angle)])))
         text = f"the IMU is turned by {angle} degrees about z"
-        yield Arrangement(
-            "imu_turned", text, slots, plus, turn, "say so in imu.rpy of the robot file, or turn the readings"
+        remedy = (
+            "turn the readings, or set the node's imu_mounting; another imu.rpy in the robot file needs a new model"
         )
+        yield Arrangement("imu_turned", text, slots, plus, turn, remedy)
     for axis, name in enumerate("xyz"):
         mirror = np.eye(3)
         mirror[axis, axis] = -1

@@ -175,7 +175,7 @@ _REMEDIES: dict[str, tuple[FindingName, str]] = {
     "gravity": (
         "gravity",
         "the driver must give specific force in m/s^2, +9.81 on z at rest (REP-145), in axes as imu.rpy of the robot "
-        "file has them",
+        "file has them; the node turns those of an IMU that is mounted otherwise (imu_mounting)",
     ),
     "joints": ("joints", _COMPARE),
     "feet": ("feet", _COMPARE),

@@ -65,7 +65,7 @@ def _direction(
             "fault",
             "gravity",
             "it points down where +9.81 on z is expected at rest (REP-145): the accelerometer's sign is reversed, or "
-            "the IMU is mounted upside down (imu.rpy in the robot file)",
+            "the IMU is mounted upside down (set imu_mounting to tf or urdf)",
         )
     elif angle > settings.tilt_fault:
         axis = int(np.argmax(np.abs(up)))
@@ -74,14 +74,14 @@ def _direction(
             "fault",
             "gravity",
             f"it is felt along the body's {name} and not +z ({degrees:.0f} degrees off): the IMU is rotated in another "
-            "way than imu.rpy of the robot file says, or the robot lies on its side",
+            "way than imu.rpy of the robot file says (set imu_mounting to tf or urdf), or the robot lies on its side",
         )
     elif angle > settings.tilt:
         yield Finding(
             "warning",
             "gravity",
-            f"it is {degrees:.0f} degrees off the normal of the plane through the feet: imu.rpy of the robot file is "
-            "off, or the ground slopes as much",
+            f"it is {degrees:.0f} degrees off the normal of the plane through the feet: the IMU is mounted in another "
+            "way than imu.rpy of the robot file says (set imu_mounting to tf or urdf), or the ground slopes as much",
         )
 
 
