@@ -324,6 +324,19 @@ def test_blocks_join(monkeypatch):
     assert same(spoilt(clean(), {20: "no gyro", 33: "other order of names", 34: "late", 57: "an arm"}))
 
 
+def test_large_messages_are_decoded_a_few_at_a_time(monkeypatch):
+    sizes = []
+
+    def counted(raw, message_type):
+        sizes.append(sum(map(len, raw)))
+        return read_groups(raw, message_type)
+
+    monkeypatch.setattr(at_once, "_BLOCK_BYTES", 3000)
+    monkeypatch.setattr(at_once, "read_groups", counted)
+    assert same(clean())
+    assert len(sizes) > 5 and max(sizes) < 4500
+
+
 def test_groups_hold_every_message_once_whatever_their_layout():
     raws = [Recording([item]).items[0][2] for item in spoilt(clean(), {3: "other order of names", 9: "big endian"})]
     states = [data for data, item in zip(raws, spoilt(clean(), {}), strict=True) if item[0] == "/joints"]

@@ -1,5 +1,6 @@
 import sqlite3
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -155,6 +156,15 @@ def test_another_robots_log_is_refused(tmp_path, go2):
     other.save(tmp_path / "other.npz")
     with pytest.raises(TraceError, match="--robot spot"):
         read_log(tmp_path / "other.npz", go2)
+
+
+def test_stamps_that_no_message_can_hold_are_refused(tmp_path, go2):
+    late = replace(LOG, stamp_ns=LOG.stamp_ns - LOG.stamp_ns[-1] + 2**31 * 10**9, reference=None)
+    with pytest.raises(TraceError, match="2147483648 s do not fit into messages"):
+        write_bag(tmp_path / "bag", late, go2)
+    assert not (tmp_path / "bag").exists()
+    write_bag(tmp_path / "bag", late.select(slice(0, -1)), go2)
+    assert read_bag(tmp_path / "bag", go2).stamp_ns[-1] == late.stamp_ns[-2]
 
 
 def test_a_minute_loads_in_two_seconds(tmp_path, go2):

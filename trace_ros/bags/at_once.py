@@ -34,6 +34,9 @@ from trace_ros.streams.stamps import StampOrder
 _BLOCK = 8192
 """Messages that are decoded at a time, so that an hour of a robot fits in memory."""
 
+_BLOCK_BYTES = 64 * 1024**2
+"""And bytes of them, at which a block ends: messages may be of any size."""
+
 _STEADY_NS = 250_000_000
 """Stamps that go up by no more, and streams no further apart, are beyond doubt: half of what the streams allow."""
 
@@ -154,14 +157,16 @@ class _Columns:
     def __init__(self, message_type: str, tally: Tally) -> None:
         self._type, self._tally = message_type, tally
         self._raw: list[bytes] = []
+        self._bytes = 0
         self._order = array("q")
         self._parts: list[_Stream] = []
         self.messages = 0
 
     def add(self, order: int, _recorded: int, raw: bytes) -> None:
         self._raw.append(raw)
+        self._bytes += len(raw)
         self._order.append(order)
-        if len(self._raw) >= _BLOCK:
+        if len(self._raw) >= _BLOCK or self._bytes >= _BLOCK_BYTES:
             self._decode()
 
     def _decode(self) -> None:
@@ -176,7 +181,7 @@ class _Columns:
         if not all(group.stamped.all() for group in groups):
             raise _UnusualError
         parts = [part for group in groups if (part := self._usable(order[group.rows], group)) is not None]
-        self._raw, self._order = [], array("q")
+        self._raw, self._order, self._bytes = [], array("q"), 0
         if parts:
             self._parts.append(_in_one(parts))
 

@@ -23,6 +23,9 @@ from trace_ros.logs import FloatArray, IntArray
 _BLOCK = 8192
 """Messages that are decoded at a time."""
 
+_BLOCK_BYTES = 64 * 1024**2
+"""And bytes of them, at which a block ends: messages may be of any size."""
+
 RawMessages = Iterable[tuple[int, bytes]]
 """Time of recording (ns) and CDR bytes."""
 
@@ -85,6 +88,7 @@ class OdometryReader:
         self._topic, self._stamps = topic, _Stamps(topic)
         self._recorded: list[int] = []
         self._raw: list[bytes] = []
+        self._bytes = 0
         self._tables: list[FloatArray] = []
         self.messages = 0
         """Messages so far."""
@@ -97,7 +101,8 @@ class OdometryReader:
         """
         self._recorded.append(recorded)
         self._raw.append(raw)
-        if len(self._raw) >= _BLOCK:
+        self._bytes += len(raw)
+        if len(self._raw) >= _BLOCK or self._bytes >= _BLOCK_BYTES:
             self._decode()
 
     def columns(self) -> Columns:
@@ -138,7 +143,7 @@ class OdometryReader:
         self._stamps.add(stamp_ns, recorded)
         self._tables.append(doubles)
         self.messages += len(raw)
-        self._raw, self._recorded = [], []
+        self._raw, self._recorded, self._bytes = [], [], 0
 
 
 def keep_increasing(topic: str, columns: Columns) -> tuple[Columns, int, int]:

@@ -25,6 +25,9 @@ ODOMETRY_FRAME = "odom"
 _BLOCK = 4096
 """Messages that are serialised at a time."""
 
+_STAMP_LIMIT_NS = 2**31 * 1_000_000_000
+"""builtin_interfaces/Time has 32 bits for the seconds."""
+
 _Serialised = Iterator[tuple[int, int, bytes]]
 """Time (ns), rank of the topic among equal times, CDR bytes."""
 
@@ -53,7 +56,8 @@ def write_bag(
         odometry: further trajectories by topic.
 
     Raises:
-        TraceError: the path exists or cannot be written, or the log belongs to another robot.
+        TraceError: the path exists or cannot be written, the log belongs to another robot, or a stamp does not fit into
+            a message.
     """
     topics = topics or Topics()
     if log.robot and log.robot != robot.name:
@@ -61,6 +65,10 @@ def write_bag(
     trajectories = dict(odometry or {})
     if log.reference is not None and topics.reference is not None:
         trajectories = {topics.reference: log.reference} | trajectories
+    for stamp_ns in (log.stamp_ns, *(trajectory.stamp_ns for trajectory in trajectories.values())):
+        if stamp_ns.size and not -_STAMP_LIMIT_NS <= stamp_ns[0] <= stamp_ns[-1] < _STAMP_LIMIT_NS:
+            last_s = stamp_ns[-1] * 1e-9
+            raise TraceError(f"{path}: stamps up to {last_s:.0f} s do not fit into messages, whose time ends in 2038")
     with create_bag(path, storage) as writer:
         writer.set_custom_data(ROBOT_KEY, robot.name)
         writer.set_custom_data(TORQUE_SOURCE_KEY, log.torque_source)
