@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,13 +10,17 @@ from pathlib import Path
 import pytest
 import typer
 
+from trace_ros.bags.files import write_log
 from trace_ros.cli import app
+from trace_ros.robot import RobotDescription
+from trace_ros.sim.course import Course, simulate_course
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [
     *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
     *sorted((ROOT / "docs").glob("*.md")),
 ]
+COMMAND = typer.main.get_command(app)
 FOLDERS = "config|docs|trace_ros|test|tools|launch|benchmarks|interfaces"
 OPTIONS_OF_OTHERS = {"--help", "--nnodes", "--packages-select", "--user"}
 """Of every command, torchrun, colcon and pip."""
@@ -39,7 +44,7 @@ def test_files_that_are_named_are_there(document: Path) -> None:
 def test_commands_are_there_and_take_the_options_beside_them(document: Path) -> None:
     wrong = []
     for line in commands_in(document.read_text(encoding="utf-8")):
-        command, rest = typer.main.get_command(app), line.split()[1:]
+        command, rest = COMMAND, line.split()[1:]
         while rest and rest[0] in getattr(command, "commands", {}):
             command = getattr(command, "commands")[rest.pop(0)]  # noqa: B009 - only groups have it
         options = options_of(command) | OPTIONS_OF_OTHERS
@@ -51,13 +56,30 @@ def test_commands_are_there_and_take_the_options_beside_them(document: Path) -> 
 
 @every_document
 def test_options_named_in_the_text_are_of_some_command(document: Path) -> None:
-    known, groups = set(OPTIONS_OF_OTHERS), [typer.main.get_command(app)]
+    known, groups = set(OPTIONS_OF_OTHERS), [COMMAND]
     while groups:
         command = groups.pop()
         known |= options_of(command)
         groups += getattr(command, "commands", {}).values()
     named = set(re.findall(r"`(--[a-z][a-z-]*)", document.read_text(encoding="utf-8")))
     assert named - known == set()
+
+
+@every_document
+def test_names_of_the_package_are_there(document: Path) -> None:
+    for name in set(re.findall(r"(?<![\w/])trace_ros(?:\.\w+)+", document.read_text(encoding="utf-8"))):
+        if name.startswith("trace_ros.nodes"):
+            pytest.importorskip("rclpy")
+        assert pkgutil.resolve_name(name), name
+
+
+@pytest.mark.parametrize("document", [path for path in DOCUMENTS if "```python" in path.read_text(encoding="utf-8")])
+def test_python_in_the_documents_runs(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    robot = RobotDescription.load("go2")
+    write_log(tmp_path / "my_bag", simulate_course(Course.load("demo").standing(0.2), robot, 0).measured, robot)
+    monkeypatch.chdir(tmp_path)
+    for code in re.findall(r"```python\n(.*?)```", document.read_text(encoding="utf-8"), re.DOTALL):
+        exec(code, {})
 
 
 def test_rosdep_installs_what_pip_installs() -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def simulate(
     course: Annotated[
-        str, typer.Option(help="Name of a course (config/benchmark), or the path of its YAML file.")
+        str, typer.Option(help="A course (config/benchmark), one of a set (validation/stairs), or a YAML file.")
     ] = "demo",
     robot: Annotated[str, typer.Option(help="Name of a robot, or the path of its YAML file.")] = "go2",
     seed: Annotated[
