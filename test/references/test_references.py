@@ -229,11 +229,17 @@ def cut_short(reference: Trajectory, count: int) -> Trajectory:
     return reference.select(slice(0, count))
 
 
+def in_units(reference: Trajectory, unit: float) -> Trajectory:
+    return replace(reference, position=reference.position / unit)
+
+
 @pytest.mark.parametrize(
     ("reference", "message"),
     [
         (cut_short(Motion(0).reference(), 3), "3 poses are too few"),
         (Motion(0).reference(rate=2.0), "too seldom"),
+        (in_units(Motion(0).reference(), 0.01), r"moves at [\d.]+ m/s, .*must be in metres"),
+        (in_units(Motion(0).reference(), 0.001), r"moves at [\d.]+ m/s, .*must be in metres"),
     ],
 )
 def test_what_cannot_be_used_is_refused_in_one_line(reference: Trajectory, message: str) -> None:
@@ -245,3 +251,14 @@ def test_what_cannot_be_used_is_refused_in_one_line(reference: Trajectory, messa
 def test_stamps_that_do_not_meet_by_the_given_offset_are_refused() -> None:
     with pytest.raises(TraceError, match="hardly overlap"):
         clean_reference(Motion(0).reference(), LOGS[0], settings=ReferenceSettings(clock_offset=5000.0))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("rate", "scale"), [(10.0, 1e12), (200.0, 1e14)])
+def test_positions_that_are_no_motion_of_the_log_leave_no_nan(rate: float, scale: float) -> None:
+    true = Motion(0).reference(rate=rate)
+    wild = replace(true, position=true.position * scale)
+    clean = clean_reference(wild, LOGS[0], settings=ReferenceSettings(max_speed=1e20))
+    assert clean.inertial is not None
+    assert np.isfinite(clean.inertial.tilt_sigma)
+    assert "nan" not in " ".join(clean.notes)

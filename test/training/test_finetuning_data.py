@@ -154,6 +154,9 @@ def test_a_log_without_reference_is_named():
         {"optimiser": {"epochs": 0}},
         {"validation": {"horizon": 20.0}},
         {"loss": {"foot": 1.0}},
+        {"seed": 2**31},
+        {"stride": 1e-9},
+        {"validation": {"spacing": 1e-12}},
     ],
 )
 def test_a_bad_config_is_named(change):

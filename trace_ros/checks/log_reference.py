@@ -25,18 +25,16 @@ def check_reference(log: SensorLog, robot: RobotDescription, report: LogReport, 
         report.fact("reference", "none: clock, frame and gyro are not compared with one")
         return
     if len(reference) < 4:
-        report.find(
-            "remark", "reference_short", "reference", f"has {len(reference)} poses only", "record it throughout"
-        )
+        poses = f"{len(reference)} pose{'s' * (len(reference) != 1)}"
+        report.find("remark", "reference_short", "reference", f"has {poses} only", "record it throughout")
         return
     rate = 1e9 / float(np.median(np.diff(reference.stamp_ns)))
     try:
         clean = clean_reference(reference, log, robot.imu.position, ReferenceSettings())
     except TraceError as error:
         text = str(error).removeprefix("reference: ")
-        report.find(
-            "remark", "reference_unusable", "reference", text, "record it at 10 Hz or more, with the other topics"
-        )
+        remedy = "record it at 10 Hz or more, in metres, with the other topics"
+        report.find("remark", "reference_unusable", "reference", text, remedy)
         return
     report.values["reference"] = clean.to_dict() | {"rate_hz": rate, "path_m": reference.path_length_m}
     report.fact("reference", f"{len(reference)} poses at {rate:.1f} Hz, {reference.path_length_m:.1f} m of way")

@@ -21,6 +21,10 @@ _VELOCITY_WINDOW = 0.3
 """s; velocities are slopes of the positions over it, or over three poses."""
 
 
+_SPEED_WINDOW = 0.5
+"""s over which it is seen how fast a reference usually is."""
+
+
 @dataclass(frozen=True)
 class CleanReference:
     """A reference that fits a log, row by row.
@@ -104,17 +108,22 @@ def clean_reference(
         settings: limits, and what is known.
 
     Raises:
-        TraceError: too few poses or samples, or no overlap of the stamps.
+        TraceError: too few poses or samples, no overlap of the stamps, or positions that are no metres.
     """
     settings = settings or ReferenceSettings()
     if len(reference) < 4:
-        raise TraceError(f"reference: {len(reference)} poses are too few")
+        raise TraceError(f"reference: {len(reference)} poses are too few: record it throughout")
     if len(log) < 2:
         raise TraceError(f"log: {len(log)} samples are too few to compare a reference with")
     rate = 1e9 / float(np.median(np.diff(reference.stamp_ns)))
     if 1 / rate > settings.max_gap:
         raise TraceError(
             f"reference: its poses come at {rate:.2f} Hz, more than max_gap ({settings.max_gap} s) apart: too seldom"
+        )
+    if (speed := _usual_speed(reference)) > settings.max_speed:
+        raise TraceError(
+            f"reference: it usually moves at {speed:.3g} m/s, faster than max_speed ({settings.max_speed:g} m/s): its "
+            "positions must be in metres"
         )
     attitude = GyroAttitude(log.stamp_ns, log.angular_velocity)
     notes: list[str] = []
@@ -150,6 +159,14 @@ def clean_reference(
         segments,
         tuple(notes),
     )
+
+
+def _usual_speed(reference: Trajectory) -> float:
+    """m/s, median over half a second each, in which noise hardly counts."""
+    seconds = (reference.stamp_ns - reference.stamp_ns[0]) * 1e-9
+    apart = min(len(seconds) - 1, max(1, round(_SPEED_WINDOW / float(np.median(np.diff(seconds))))))
+    way = np.linalg.norm(reference.position[apart:] - reference.position[:-apart], axis=1)
+    return float(np.median(way / (seconds[apart:] - seconds[:-apart])))
 
 
 def _triple(values: FloatArray) -> tuple[float, float, float]:

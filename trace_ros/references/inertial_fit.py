@@ -141,7 +141,8 @@ def fit_inertial(
     sideways = covariance[:3, :3] - np.outer(down, down) @ covariance[:3, :3]
     return InertialFit(
         solution[:3],
-        float(np.sqrt(np.trace(sideways) / 2) / np.linalg.norm(solution[:3])),
+        # Rounding makes it negative where the reference is no motion of the log's, and nothing is certain.
+        float(np.sqrt(max(0.0, float(np.trace(sideways))) / 2) / np.linalg.norm(solution[:3])),
         solution[3:6],
         np.sqrt(np.diag(covariance)[3:6]),
         solution[6:],

@@ -52,6 +52,7 @@ class ReferenceSettings(BaseModel):
             away from nothing, and is left alone otherwise.
         least_angle: rad; the same, however certain the estimate.
         least_position: m; likewise.
+        max_speed: m/s; a reference that is usually faster is in other units than metres, or not of a legged robot.
         level_world: whether the world frame is turned so that gravity points down its z axis.
     """
 
@@ -68,4 +69,5 @@ class ReferenceSettings(BaseModel):
     significance: Positive = 4.0
     least_angle: Positive = 0.01
     least_position: Positive = 0.02
+    max_speed: Positive = 10.0
     level_world: bool = True

@@ -17,6 +17,7 @@ from trace_ros.training.config import set_key
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Mode = Literal["partial", "full"]
 
 _STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -91,13 +92,13 @@ class FineTuningValidation(BaseModel):
 
     Attributes:
         horizon: s of the relative error; no longer than a window.
-        spacing: s between its starts.
+        spacing: s between its starts, from 0.01.
         patience: epochs without a better one before the run ends; 0: it goes on to its last epoch.
     """
 
     model_config = _STRICT
     horizon: Positive = 10.0
-    spacing: Positive = 1.0
+    spacing: Annotated[float, Field(ge=0.01)] = 1.0
     patience: Annotated[int, Field(ge=0)] = 5
 
 
@@ -106,7 +107,7 @@ class FineTuningConfig(BaseModel):
 
     Attributes:
         mode: ``partial`` updates the GRU and the head alone; ``full`` every weight.
-        window, stride: s.
+        window, stride: s; nearer strides than 0.1 s would make windows without number.
         loss: the objective.
         optimiser: Adam, epochs, batches.
         reference: what is asked of it.
@@ -117,12 +118,12 @@ class FineTuningConfig(BaseModel):
     model_config = _STRICT
     mode: Mode = "partial"
     window: Positive = 20.0
-    stride: Positive = 10.0
+    stride: Annotated[float, Field(ge=0.1)] = 10.0
     loss: FineTuningLoss = FineTuningLoss()
     optimiser: FineTuningOptimiser = FineTuningOptimiser()
     reference: ReferenceConfig = ReferenceConfig()
     validation: FineTuningValidation = FineTuningValidation()
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Seed = 0
 
     @model_validator(mode="after")
     def _horizons_fit_into_a_window(self) -> FineTuningConfig:
