@@ -19,7 +19,8 @@ from trace_ros.nodes.estimator_process import faults_of
 from trace_ros.nodes.node_latency import measure_node
 from trace_ros.nodes.stages import STAGES, measure_stages
 from trace_ros.nodes.traffic import WalkTraffic, serialised_walk
-from trace_ros.robot import RobotDescription
+from trace_ros.robot import JointMessages, RobotDescription
+from trace_ros.streams import SensorStreams
 
 
 class Recorder:
@@ -51,6 +52,23 @@ def test_the_walk_is_one_of_the_robots_own(robot: RobotDescription) -> None:
     np.testing.assert_allclose(velocity, differences, atol=0.05)
     imu = deserialize_message(bytes(walk[0][0]), Imu)
     assert imu.linear_acceleration.z == pytest.approx(10.8, abs=0.1)
+
+
+def test_the_walk_is_told_in_the_robots_own_names_signs_and_frames(robot: RobotDescription) -> None:
+    first, second = robot.joint_names[:2]
+    told = JointMessages(names={first: "abad"}, sign={second: -1}, offset={first: 0.3, second: -0.2})
+    turned = robot.imu.model_copy(update={"rpy": (np.pi, 0.0, 0.5)})
+    other = robot.model_copy(update={"joint_messages": told, "imu": turned})
+    samples = []
+    for each in (robot, other):
+        streams, (imu, joints) = SensorStreams(each), serialised_walk(each, 50.0)[7]
+        for message in (imu, joints):
+            struct.pack_into("<iI", message, 4, 7, 0)
+        streams.add_joints(deserialize_message(bytes(joints), JointState), 1)
+        samples += streams.add_imu(deserialize_message(bytes(imu), Imu), 1)
+    mine, theirs = samples
+    for name in ("angular_velocity", "linear_acceleration", "joint_position", "joint_velocity"):
+        np.testing.assert_allclose(getattr(theirs, name), getattr(mine, name), atol=1e-12, err_msg=name)
 
 
 def test_stamps_by_the_schedule_and_when_sending(robot: RobotDescription, monkeypatch: pytest.MonkeyPatch) -> None:

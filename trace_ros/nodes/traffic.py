@@ -111,12 +111,18 @@ def serialised_walk(robot: RobotDescription, rate_hz: float) -> list[tuple[bytea
     angle = turns * phase[:, None] + offset
     position = robot.nominal_joint_positions + amplitude * np.sin(angle)
     velocity = amplitude * turns * 2 * np.pi / _PERIOD_S * np.cos(angle)
+    # As the robot itself says it: its names, signs and zeros, and the IMU's own frame.
+    position, velocity = robot.joint_signs * (position - robot.joint_offsets), robot.joint_signs * velocity
+    gyro = 0.3 * np.sin(turns * phase[:, None] + (0.0, 1.0, 2.0))
+    accel = np.stack((0.5 * np.sin(turns * phase), np.zeros(count), GRAVITY + np.cos(2 * turns * phase)), axis=1)
+    to_imu = robot.rotation_body_imu.inv()
+    gyro, accel = to_imu.apply(gyro), to_imu.apply(accel)
     messages = []
     for k in range(count):
-        imu, joints = Imu(), JointState(name=list(robot.joint_names))
+        imu, joints = Imu(), JointState(name=list(robot.reported_joint_names))
         w, a = imu.angular_velocity, imu.linear_acceleration
-        w.x, w.y, w.z = (0.3 * np.sin(turns * phase[k] + shift) for shift in (0.0, 1.0, 2.0))
-        a.x, a.y, a.z = 0.5 * np.sin(turns * phase[k]), 0.0, GRAVITY + np.cos(2 * turns * phase[k])
+        w.x, w.y, w.z = gyro[k].tolist()
+        a.x, a.y, a.z = accel[k].tolist()
         joints.position, joints.velocity = position[k].tolist(), velocity[k].tolist()
         joints.effort = [0.0] * 12
         messages.append((bytearray(serialize_message(imu)), bytearray(serialize_message(joints))))
