@@ -29,9 +29,14 @@ every_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path:
 
 
 @every_document
-def test_links_lead_to_files(document: Path) -> None:
-    links = re.findall(r"\]\(([^)#]+)\)", document.read_text(encoding="utf-8"))
-    assert [link for link in links if "://" not in link and not (document.parent / link).exists()] == []
+def test_links_lead_to_files_and_headings(document: Path) -> None:
+    wrong = []
+    for link in re.findall(r"\]\(([^)]+)\)", document.read_text(encoding="utf-8")):
+        name, _, heading = link.partition("#")
+        target = document.parent / name if name else document
+        if "://" not in link and not (target.exists() and (not heading or heading in headings(target))):
+            wrong.append(link)
+    assert wrong == []
 
 
 @every_document
@@ -88,6 +93,12 @@ def test_rosdep_installs_what_pip_installs() -> None:
     needed = [re.split(r"[>=<#; ]", line, maxsplit=1)[0].lower() for line in lines]
     keys = {"torch": "pytorch", "pyyaml": "yaml"}
     assert [name for name in needed if name and keys.get(name, name) not in package] == []
+
+
+def headings(document: Path) -> set[str]:
+    """Anchors of the headings, as GitHub makes them."""
+    found = re.findall(r"^#+ (.+)$", document.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", text.lower()).strip().replace(" ", "-") for text in found}
 
 
 def commands_in(text: str) -> Iterator[str]:
