@@ -62,5 +62,6 @@ def gyro_biases(angular_velocity: FloatArray, still: NDArray[np.bool_], dt: Floa
     if memory_s <= 0 or not still.any():
         return np.zeros_like(angular_velocity)
     rested = np.cumsum(np.where(still, dt, 0.0))
-    gain = np.where(still, np.minimum(1.0, dt / np.clip(rested, np.finfo(float).tiny, memory_s)), 0.0)
+    # Before the first rest nothing is divided by.
+    gain = np.where(still, np.minimum(1.0, dt / np.minimum(np.where(still, rested, 1.0), memory_s)), 0.0)
     return recurrence(1.0 - gain, gain[:, None] * angular_velocity)
