@@ -264,3 +264,21 @@ def test_a_file_that_cannot_be_written_is_named(network, card, tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(TraceError, match="cannot be written"):
         export_model(network, card, tmp_path / "file" / "trace.pt")
+
+
+def test_a_write_that_fails_leaves_what_was_there(network, card, tmp_path, monkeypatch):
+    path = tmp_path / "trace.pt"
+    export_model(network, card, path)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    for method in ("write_bytes", "write_text"):
+
+        def full(_path: Path, _data: object, **_: object) -> int:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, method, full)
+            with pytest.raises(TraceError, match="No space left"):
+                export_model(network, card, path)
+        assert sorted(file.name for file in tmp_path.iterdir()) == sorted(before)
+        load_model(path)
+    assert (tmp_path / "trace.yaml").read_bytes() == before["trace.yaml"]

@@ -27,7 +27,7 @@ from trace_ros.estimator.odometry import ErrorModel
 from trace_ros.estimator.streaming import StreamingTrace
 from trace_ros.logs import JOINTS
 from trace_ros.robot import RobotDescription, describe_validation_error
-from trace_ros.whole_files import DAMAGED_ARCHIVE
+from trace_ros.whole_files import DAMAGED_ARCHIVE, whole_file
 
 FORMAT = 1
 """Of shipped models; raised when older files can no longer be read."""
@@ -210,14 +210,15 @@ def export_script(streaming: nn.Module, weights: dict[str, torch.Tensor], card: 
 def _write(script: torch.jit.ScriptModule, card: Card, weights: bytes, path: Path) -> Path:
     card_path = path.with_suffix(".yaml")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(".partial")
         extra = {CARD_FILE: card.model_dump_json().encode(), _WEIGHTS: weights}
-        with _torchscript():
-            torch.jit.save(script, str(temporary), _extra_files=extra)
-        temporary.replace(path)
         text = yaml.safe_dump(card.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-        card_path.write_text(text, encoding="utf-8")
+        archive = io.BytesIO()
+        with _torchscript():
+            torch.jit.save(script, archive, _extra_files=extra)
+        with whole_file(path) as temporary:
+            temporary.write_bytes(archive.getvalue())
+        with whole_file(card_path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
     except (OSError, RuntimeError) as error:
         raise TraceError(f"{path}: cannot be written ({error})") from error
     return card_path
