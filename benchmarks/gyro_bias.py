@@ -4,8 +4,8 @@
     trace evaluate --courses long                       # keeps the ten minutes' walk in out/courses
     python benchmarks/gyro_bias.py out/courses/long-*/*.npz --bias 0.01
 
-Adds a constant bias about a random axis of the body (seeded) to the gyro of each log, runs the estimator with the robot's own
-``gyro_bias_memory`` and with 0, and prints the errors.
+Adds a constant bias about a random axis of the body (seeded) to the gyro of each log, runs the estimator with the
+robot's own ``gyro_bias_memory`` and with 0, and prints the errors.
 """
 
 from __future__ import annotations
