@@ -11,7 +11,7 @@ import typer
 from commands import run_trace
 
 from trace_ros.cli.common import check_output
-from trace_ros.cli.options import metric_settings
+from trace_ros.cli.options import metric_settings, seed_numbers
 from trace_ros.errors import TraceError
 
 
@@ -105,3 +105,42 @@ def test_commands_are_registered():
     names = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
     expected = {"simulate", "rollouts", "train", "export", "calibrate", "evaluate", "report", "attention"}
     assert names == expected | {"soak", "latency", "bag", "robot", "finetune", "benchmark"}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("simulate", "--npz", "x.npz"),
+        ("rollouts", "--output", "x"),
+        ("train", "--output", "x", "--steps", "1"),
+        ("latency",),
+        ("attention",),
+        ("robot", "check", "go2"),
+    ],
+)
+def test_a_seed_that_no_generator_takes_is_refused_before_the_work(trace, command):
+    done = trace(*command, "--seed", 2**64)
+    assert done.code == 2
+    assert "'--seed'" in done.err
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        (("train", "--output", "x", "--steps", "1"), "--threads"),
+        (("finetune", "--output", "x"), "--threads"),
+        (("rollouts", "--output", "x"), "--jobs"),
+    ],
+)
+def test_more_threads_or_processes_than_a_system_gives_are_refused(trace, command, option):
+    done = trace(*command, option, 99999)
+    assert done.code == 2
+    assert f"'{option}'" in done.err
+
+
+@pytest.mark.parametrize("seed", ["2147483648", "9" * 5000])
+def test_too_large_seeds_of_a_list_are_refused_in_one_short_line(seed):
+    with pytest.raises(TraceError, match="is too large for a seed") as caught:
+        seed_numbers("--seeds", f"101,{seed}")
+    assert len(str(caught.value)) < 100
+    assert seed_numbers("--seeds", "0,2147483647") == [0, 2**31 - 1]

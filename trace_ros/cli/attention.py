@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from trace_ros.cli.common import check_output, console, progress_bar, say, write_json
-from trace_ros.cli.options import JsonOption, ModelOption, RobotOption
+from trace_ros.cli.options import MAX_SEED, JsonOption, ModelOption, RobotOption
 from trace_ros.resources import models_directory
 from trace_ros.robot import RobotDescription
 
@@ -40,7 +40,8 @@ def attention(
         int | None, typer.Option(help="Per-foot samples to take at least, four an instant [2000000].", min=1)
     ] = None,
     seed: Annotated[
-        int, typer.Option(help="Of the rollouts; never those that training saw, whatever its seed.", min=0)
+        int,
+        typer.Option(help="Of the rollouts; never those that training saw, whatever its seed.", min=0, max=MAX_SEED),
     ] = 0,
     config: Annotated[
         Path | None, typer.Option(help="What to simulate [config/training/simulation.yaml of the package].")

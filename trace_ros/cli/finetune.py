@@ -10,6 +10,7 @@ from typer.core import TyperCommand
 
 from trace_ros.cli.common import check_output
 from trace_ros.cli.options import (
+    MAX_PROCESSES,
     AlignmentOption,
     HorizonOption,
     ImuOption,
@@ -79,7 +80,7 @@ def finetune(
         typer.Option("--set", metavar="KEY=VALUE", help="Change a value of the config: --set optimiser.epochs=5."),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --output.")] = False,
-    threads: Annotated[int, typer.Option(min=1, help="Threads for gradients.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, max=MAX_PROCESSES, help="Threads for gradients.")] = 1,
     imu_topic: ImuOption = None,
     joint_topic: JointOption = None,
     reference_topic: ReferenceOption = None,

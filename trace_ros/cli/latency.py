@@ -11,7 +11,7 @@ from rich.table import Table
 
 from trace_ros.cli.common import check_output, console, progress_bar, say, write_json
 from trace_ros.cli.latency_node import latency_of_node
-from trace_ros.cli.options import JsonOption, ModelOption, RobotOption
+from trace_ros.cli.options import MAX_SEED, JsonOption, ModelOption, RobotOption
 from trace_ros.errors import TraceError
 from trace_ros.resources import models_directory
 from trace_ros.robot import RobotDescription
@@ -21,7 +21,7 @@ def latency(
     robot: RobotOption = "go2",
     model: ModelOption = None,
     steps: Annotated[int, typer.Option(help="Timed steps of each row.", min=100, max=10_000_000)] = 10_000,
-    seed: Annotated[int, typer.Option(help="Of inputs and of random weights.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Of inputs and of random weights.", min=0, max=MAX_SEED)] = 0,
     node: Annotated[bool, typer.Option("--node", help="Measure the ROS node instead, over DDS.")] = False,
     seconds: Annotated[float, typer.Option(help="With --node: how long to send, s.", min=1.0, max=1e5)] = 60.0,
     rate: Annotated[float, typer.Option(help="With --node: of both inputs, Hz.", min=1.0, max=2000.0)] = 500.0,

@@ -57,6 +57,13 @@ def chosen_topics(imu: str | None, joint_states: str | None, reference: str | No
     return Topics(**{name: value for name, value in given.items() if value})
 
 
+MAX_SEED = 2**31 - 1
+"""Of every seed: beyond 64 bits torch takes none."""
+
+MAX_PROCESSES = 256
+"""Of processes and of threads: where a system gives no more threads, it ends the program instead of saying so."""
+
+
 def comma_parts(option: str, text: str) -> list[str]:
     """Names with commas between them.
 
@@ -73,9 +80,11 @@ def seed_numbers(option: str, text: str) -> list[int]:
     """Whole numbers with commas between them.
 
     Raises:
-        TraceError: something else, or one that is there twice.
+        TraceError: something else, one that is there twice, or one beyond `MAX_SEED`.
     """
     parts = comma_parts(option, text)
     if not all(part.isdecimal() for part in parts):
         raise TraceError(f"{option} {text!r}: give whole numbers with commas between them, such as 101,102")
+    if too_large := [part for part in parts if len(part) > len(str(MAX_SEED)) or int(part) > MAX_SEED]:
+        raise TraceError(f"{option}: {too_large[0][:20]} is too large for a seed: up to {MAX_SEED}")
     return [int(part) for part in parts]

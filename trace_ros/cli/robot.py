@@ -12,7 +12,7 @@ from rich import box
 from rich.table import Table
 
 from trace_ros.cli.common import check_output, console, progress_bar, say, working, write_json
-from trace_ros.cli.options import JsonOption
+from trace_ros.cli.options import MAX_SEED, JsonOption
 from trace_ros.errors import TraceError
 from trace_ros.resources import models_directory
 from trace_ros.robot import LEG_NAMES, JointMessages, RobotDescription, available_robots
@@ -40,7 +40,7 @@ def check(
     config: Annotated[
         Path | None, typer.Option(help="What --walk simulates [config/training/simulation.yaml of the package].")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the rollouts of --walk.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Of the rollouts of --walk.", min=0, max=MAX_SEED)] = 0,
     json_file: JsonOption = None,
 ) -> None:
     """Print which joint fills which slot and where the feet stand; judge YAML, URDF, policy and model, a line each."""

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from trace_ros.cli.common import check_output, console, progress_bar, say
+from trace_ros.cli.options import MAX_PROCESSES, MAX_SEED
 from trace_ros.robot import RobotDescription
 
 
@@ -20,8 +21,8 @@ def rollouts(
         typer.Option("--set", metavar="KEY=VALUE", help="Change a value of the config, as in --set replay.chunk=16."),
     ] = None,
     count: Annotated[int, typer.Option(help="Rollouts, rounded up to whole chunks.", min=1)] = 800,
-    seed: Annotated[int, typer.Option(help="Of the simulation.", min=0)] = 0,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes that simulate.")] = 2,
+    seed: Annotated[int, typer.Option(help="Of the simulation.", min=0, max=MAX_SEED)] = 0,
+    jobs: Annotated[int, typer.Option(min=1, max=MAX_PROCESSES, help="Processes that simulate.")] = 2,
 ) -> None:
     """Simulate rollouts into a folder. `trace train --rollouts FOLDER` then trains on them without a simulator, so that
     several recipes or methods see the very same data. Ctrl-C keeps what is done; the same command goes on."""

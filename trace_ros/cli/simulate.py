@@ -12,7 +12,7 @@ from rich.table import Table
 
 from trace_ros.bags import Storage, write_log
 from trace_ros.cli.common import check_output, console, progress_bar, say, write_json
-from trace_ros.cli.options import BackendOption
+from trace_ros.cli.options import MAX_SEED, BackendOption
 from trace_ros.errors import TraceError
 from trace_ros.robot import LEG_NAMES, RobotDescription
 
@@ -26,7 +26,8 @@ def simulate(
     ] = "demo",
     robot: Annotated[str, typer.Option(help="Name of a robot, or the path of its YAML file.")] = "go2",
     seed: Annotated[
-        int, typer.Option(help="Of the ground, the sensors' noise and what else the course varies.", min=0)
+        int,
+        typer.Option(help="Of the ground, the sensors' noise and what else the course varies.", min=0, max=MAX_SEED),
     ] = 0,
     stand: Annotated[
         float | None,

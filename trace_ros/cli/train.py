@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from trace_ros.cli.common import check_output
+from trace_ros.cli.options import MAX_PROCESSES, MAX_SEED
 from trace_ros.errors import TraceError
 from trace_ros.robot import RobotDescription
 
@@ -32,7 +33,7 @@ def train(
     ] = None,
     hours: Annotated[float | None, typer.Option(help="Budget: wall-clock hours, resumptions included [1].")] = None,
     steps: Annotated[int | None, typer.Option(help="Budget: gradient steps, instead of hours.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of everything random [0].", min=0)] = None,
+    seed: Annotated[int | None, typer.Option(help="Of everything random [0].", min=0, max=MAX_SEED)] = None,
     init: Annotated[
         Path | None,
         typer.Option(help="Start from the weights of this exported model (.pt): of a robot like yours, or to go on."),
@@ -41,7 +42,9 @@ def train(
         Path | None, typer.Option(help="Train on the rollouts of this folder (trace rollouts) instead of simulating.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --output.")] = False,
-    threads: Annotated[int, typer.Option(min=1, help="Threads for gradients; simulation has its own process.")] = 1,
+    threads: Annotated[
+        int, typer.Option(min=1, max=MAX_PROCESSES, help="Threads for gradients; simulation has its own process.")
+    ] = 1,
     device: Annotated[
         str, typer.Option(help="Where gradients are computed: cpu, or cuda (one GPU a process).")
     ] = "cpu",

@@ -65,7 +65,9 @@ def spread(
                 if progress is not None:
                     progress(sum(parts[:]))
         except BrokenProcessPool as error:
-            raise TraceError("a process ended unexpectedly (out of memory?); try again with --jobs 1") from error
+            raise TraceError(
+                "a process ended unexpectedly (out of memory?); try again with one (--jobs 1, --workers 1)"
+            ) from error
         except BaseException:
             stop.value = 1
             pool.shutdown(cancel_futures=True)
