@@ -76,6 +76,7 @@ def test_a_replayed_bag_gives_the_offline_poses(
     assert status.hardware_id == "go2"
     assert values["torque source"] == "pd_target"
     assert values["stationary"] in ("true", "false")
+    assert len([float(axis) for axis in values["gyro bias (rad/s)"].split()]) == 3
     assert float(values["imu rate (Hz)"]) > 100
     assert float(values["joint_states age (s)"]) < 0.2
     for name in ("step time (ms)", "latency, stamp to published (ms)"):

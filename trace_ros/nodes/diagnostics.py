@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 
+from trace_ros.logs import FloatArray
 from trace_ros.streams import KINDS
 
 OK, WARN, ERROR, STALE = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR, DiagnosticStatus.STALE
@@ -92,6 +93,8 @@ class EstimatorStatistics:
     latency_s: deque[float] = field(default_factory=lambda: deque(maxlen=_HISTORY))
     time_jumps: int = 0
     stationary: bool = False
+    gyro_bias: FloatArray | None = None
+    """(3,) rad/s, of an estimator that tells it."""
     fault: str = ""
     """What keeps the node from estimating at present; empty when nothing does."""
     _reported_drops: Counter[str] = field(default_factory=Counter)
@@ -177,6 +180,8 @@ def report(statistics: EstimatorStatistics, situation: Situation) -> tuple[bytes
     values["odometry rate (Hz)"] = f"{odometry / situation.period_s:.1f}"
     values["odometry messages"] = str(statistics.odometry_messages)
     values.setdefault("stationary", str(statistics.stationary).lower())
+    if statistics.gyro_bias is not None:
+        values["gyro bias (rad/s)"] = " ".join(f"{axis:.5f}" for axis in statistics.gyro_bias)
     values["step time (ms)"] = percentiles(statistics.step_time_s)
     values["latency, stamp to published (ms)"] = percentiles(statistics.latency_s)
     for kind, count in sorted(statistics.all_faults(situation.stream_counts).items()):

@@ -292,6 +292,7 @@ class EstimatorNode(ManagedNode):
             return
         statistics = self._monitor.statistics
         statistics.stationary = estimate.stationary
+        statistics.gyro_bias = getattr(self._estimator, "gyro_bias", None)
         if self._outputs.publish(estimate, sample.joint_position):
             self._monitor.transforms.sent(self._outputs.messages.transform)
             if now := now_ns(self.get_clock()):  # a simulation's clock may not have come yet
