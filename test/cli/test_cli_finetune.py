@@ -159,6 +159,23 @@ def test_the_base_model_is_never_overwritten(folder, tmp_path, monkeypatch, caps
     assert base.read_bytes() == before
 
 
+def test_ctrl_c_while_the_new_model_is_judged_says_how_to_go_on(folder, tmp_path, monkeypatch, capsys):
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    run = tmp_path / "my run"
+    monkeypatch.chdir(folder)
+    with monkeypatch.context() as patch:
+        patch.setattr("trace_ros.cli.finetuning._judge", interrupted)
+        done = run_trace(patch, capsys, "finetune", "--output", run, "--model", "base.pt", "--logs", "bag_0",
+                         "--validation", "log_2.npz", *QUICK)  # fmt: skip
+    assert done.code == 130
+    assert f"trace finetune --resume --output '{run}'" in done.err
+    done = run_trace(monkeypatch, capsys, "finetune", "--output", run, "--resume")
+    assert done.code == 0, done.err
+    assert (run / "report.json").is_file()
+
+
 def test_options_take_several_values():
     seen: list[str] = []
 

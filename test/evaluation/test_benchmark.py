@@ -220,7 +220,12 @@ def test_recorded_logs_that_cannot_be_compared(methods, tmp_path):
     log = replace(sensor_log(walk(0.4)), reference=None)
     log.save(tmp_path / "blind.npz")
     write_bag(tmp_path / "dark", log, ROBOT)
-    blind, dark = recorded_walks(tmp_path)
+    lone = sensor_log(walk(0.4))
+    assert lone.reference is not None
+    replace(lone, reference=lone.reference.select(slice(0, 1))).save(tmp_path / "lone.npz")
+    blind, dark, one_pose = recorded_walks(tmp_path)
+    with pytest.raises(TraceError, match=r"lone\.npz: has one pose of a reference only, .*: take it away"):
+        walk_log(one_pose, ROBOT)
     with pytest.raises(TraceError, match=r"blind\.npz: has no reference, so nothing can be compared: take it away"):
         walk_log(blind, ROBOT)
     with pytest.raises(TraceError, match=r"dark: has no reference.*record reference/odom, or give --reference-topic"):

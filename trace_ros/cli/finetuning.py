@@ -237,7 +237,14 @@ def run(job: Job, settings: MetricSettings, threads: int, json_file: Path | None
                 f"--output {shlex.quote(str(training.output))}"
             )
             return False
-    _finish(job, settings, json_file)
+    try:
+        _finish(job, settings, json_file)
+    except KeyboardInterrupt:
+        say(
+            "stopped: training is done, but the new model was not compared with the base model to the end; go on with "
+            f"trace finetune --resume --output {shlex.quote(str(training.output))}"
+        )
+        return False
     return True
 
 

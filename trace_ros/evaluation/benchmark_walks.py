@@ -166,10 +166,12 @@ def walk_log(walk: Walk, robot: RobotDescription, progress: Callable[[float], No
     """
     if walk.plan is None:
         log, _ = read_log(walk.log, robot, walk.topics)
-        if log.reference is None:
+        poses = 0 if log.reference is None else len(log.reference)
+        if poses < 2:
             wanted = "reference/odom" if walk.topics is None else walk.topics.reference
             hint = f"record {wanted}, or give --reference-topic" if file_kind(walk.log) == "bag" else "take it away"
-            raise TraceError(f"{walk.log}: has no reference, so nothing can be compared: {hint}")
+            what = "one pose of a reference only" if poses else "no reference"
+            raise TraceError(f"{walk.log}: has {what}, so nothing can be compared: {hint}")
         return log
     if not walk.missing:
         try:
