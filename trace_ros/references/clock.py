@@ -182,7 +182,8 @@ def _fit(
     if inside.sum() < _FEWEST:
         raise TraceError(
             f"reference: its stamps ({found.start[0]:.2f} to {found.end[-1]:.2f} s after the log's first) and those of "
-            f"the log (to {attitude.seconds[-1]:.2f} s) hardly overlap"
+            f"the log (to {attitude.seconds[-1]:.2f} s) hardly overlap: {inside.sum()} of its steps of "
+            f"{np.median(found.duration):.2f} s lie within the log, {_FEWEST} are needed"
         )
     if np.sqrt(((base / found.duration[inside][:, None]) ** 2).sum(axis=1).mean()) < _LEAST_RATE:
         raise TraceError("reference: the robot hardly turns in this log, so that its clock and frame cannot be found")
