@@ -6,6 +6,7 @@ import json
 import struct
 import subprocess
 import sys
+import threading
 import time
 from array import array
 from collections.abc import Callable
@@ -30,6 +31,9 @@ _DRAIN_S, _DRAIN_LIMIT_S = 3.0, 30.0
 
 _GRACE_S = 60.0
 """How much longer than told the sensors' process may take: it has to start and to find its listeners."""
+
+_LINGER_S = 2 * _DRAIN_LIMIT_S
+"""How long the sensors' process stays if nobody ends it: its publishers must outlive what is under way."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,41 @@ def measure_node(
             listener.node.destroy_node()
 
 
+class _Sensors:
+    """The process that sends. It lingers after its last message, until it is ended."""
+
+    def __init__(self, estimator: EstimatorProcess, seconds: float, rate_hz: float, robot: str) -> None:
+        command = [sys.executable, "-m", "trace_ros.nodes.traffic", "--namespace", estimator.namespace]
+        command += ["--robot", robot, "--rate", str(rate_hz), "--seconds", str(seconds), "--linger", str(_LINGER_S)]
+        self._estimator = estimator
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.sent = ""
+        """What it says of what it sent; empty while it sends, and where it ended before."""
+        self.done = 0.0, 0.0
+        """Clock and processor time of the estimator's node when it said so, s."""
+        # In a thread, because the moment counts: what the node takes from then on is not for these messages.
+        self._reader = threading.Thread(target=self._read, name="latency-sensors", daemon=True)
+        self._reader.start()
+
+    @property
+    def sending(self) -> bool:
+        """Whether it has neither said what it sent nor ended."""
+        return self._reader.is_alive()
+
+    def end(self) -> str:
+        """End it; returns its complaints."""
+        end(self._process)
+        self._reader.join()
+        assert self._process.stderr is not None
+        return self._process.stderr.read()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        self.done = time.monotonic(), self._estimator.cpu_s()
+        self.sent = line
+
+
 class _Listener:
     """Takes the odometry's stamps out of the serialised messages: as little work as can be between the two clocks."""
 
@@ -131,30 +170,27 @@ class _Listener:
         node.create_subscription(DiagnosticArray, "diagnostics", self._on_diagnostics, 10)
         executor = make_executor()
         executor.add_node(node)
-        command = [sys.executable, "-m", "trace_ros.nodes.traffic", "--namespace", process.namespace]
-        command += ["--robot", robot, "--rate", str(rate_hz), "--seconds", str(seconds)]
-        sender = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        sensors = _Sensors(process, seconds, rate_hz, robot)
         try:
             deadline = time.monotonic() + seconds + _GRACE_S
-            while sender.poll() is None:
+            while sensors.sending:
                 self._spin(executor, 0.5)
                 process.check()
                 if self._begun is not None:
                     on_progress(time.monotonic() - self._begun[0])
                 if time.monotonic() > deadline:
                     raise TraceError(f"latency: the sensors' process did not end within {seconds + _GRACE_S:g} s")
-            ended = time.monotonic(), process.cpu_s()
-            output, complaints = sender.communicate()
-            self._drain(executor)
+            if sensors.sent:
+                self._drain(executor)
         finally:
-            end(sender)
+            complaints = sensors.end()
             executor.remove_node(node)
             executor.shutdown()
-        if sender.returncode != 0:
+        if not sensors.sent:
             raise TraceError(f"latency: the sensors' process ended: {' | '.join(complaints.splitlines()[-2:])}")
         if self._begun is None or not self._latency_ns:
             raise TraceError(f"latency: no odometry came; the node's log: {' | '.join(process.last_lines(3))}")
-        return self._result(seconds, rate_hz, estimator, json.loads(output), ended)
+        return self._result(seconds, rate_hz, estimator, json.loads(sensors.sent), sensors.done)
 
     def _result(
         self, seconds: float, rate_hz: float, estimator: str, sent: dict[str, int], ended: tuple[float, float]

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import struct
 import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -19,6 +21,7 @@ import numpy as np
 import rclpy
 from rclpy.node import Node
 from rclpy.serialization import serialize_message
+from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import Imu, JointState
 
 from trace_ros.errors import TraceError
@@ -132,14 +135,20 @@ def serialised_walk(robot: RobotDescription, rate_hz: float) -> list[tuple[bytea
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Send, stamped when sending, and print what was sent as one line of JSON; 2 when nobody listens."""
+    """Send, stamped when sending, and print what was sent as one line of JSON; 2 when nobody listens.
+
+    Then it lingers: the middleware takes what a listener has not read yet away with its publisher.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--namespace", default="")
     parser.add_argument("--robot", default="go2")
     parser.add_argument("--rate", type=float, default=500.0)
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--linger", type=float, default=3.0, help="s to stay after the last message; a signal ends it")
     given = parser.parse_args(args)
-    rclpy.init(args=[])
+    # A signal that took the context away would take messages under way with it.
+    rclpy.init(args=[], signal_handler_options=SignalHandlerOptions.NO)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     node = Node("traffic", namespace=given.namespace, use_global_arguments=False)
     # Only waits for its next turn and for the middleware's threads: they need not wait for it.
     sys.setswitchinterval(0.0005)
@@ -152,6 +161,8 @@ def main(args: Sequence[str] | None = None) -> int:
             time.sleep(0.05)
         time.sleep(_SETTLE_S)
         print(json.dumps(asdict(traffic.send(given.seconds, threading.Event(), "sending"))), flush=True)
+        with suppress(KeyboardInterrupt):
+            time.sleep(given.linger)
     except TraceError as error:
         print(f"traffic: {error}", file=sys.stderr)
         return 2
