@@ -48,6 +48,14 @@ PARAMETERS = (
     ),
     Parameter("subscribers", 1, "how many subscribers to IMU and to joints to wait for", "", 1, 100),
     Parameter("start_delay", 0.5, "pause between the last subscriber's arrival and the first message", "s", 0.0, 60.0),
+    Parameter(
+        "end_delay",
+        1.0,
+        "stay this long after the last message: what a slow subscriber has not taken yet goes with the publisher",
+        "s",
+        0.0,
+        3600.0,
+    ),
     Parameter("queue_depth", 500, "depth of the output queues", "messages", 1, 100000),
     Parameter("imu_topic", "imu/data", "name in the bag, with or without namespace"),
     Parameter("joint_states_topic", "joint_states", "name in the bag, with or without namespace"),
@@ -56,9 +64,6 @@ PARAMETERS = (
 
 _BATCH = 512
 _BATCHES_AHEAD = 8
-_DRAIN_S = 0.5
-"""After the last message: time for the slowest subscriber before the publishers vanish."""
-
 _MARGIN_S = 0.02
 """The schedule starts this much after the decision to start."""
 
@@ -192,7 +197,7 @@ class ReplayNode(Node):
                 self._play_once()
                 if not self._params.flag("loop"):
                     break
-            self._closing.wait(_DRAIN_S)
+            self._closing.wait(self._params.number("end_delay"))
             if not self._stop.done():
                 self._stop.set_result(None)
         except Exception as error:
