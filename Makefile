@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-LISTS := requirements.txt requirements-train.txt requirements-test.txt requirements-ros.txt constraints.txt
+LISTS := requirements.txt requirements-train.txt requirements-policy.txt requirements-test.txt requirements-ros.txt constraints.txt
 # Tests run two at a time; each of their nodes and each torch call has one thread.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
@@ -31,8 +31,10 @@ lint: $(READY)
 
 test: lint
 	$(PYTEST) --ignore test/ros
-# Live nodes by themselves: what computes beside them would starve them of the time that they are measured by.
-	$(PYTEST) test/ros
+# Live nodes by themselves: what computes beside them would starve them of the time that they are measured by. Where
+# other programs do, messages are lost that nobody else lost: a test may try again, twice, and the summary says which
+# did (RERUN). What is wrong in the nodes fails three times.
+	$(PYTEST) -raR --reruns 2 --reruns-delay 2 test/ros
 
 clean:
 	rm -rf out build install log *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

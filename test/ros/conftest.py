@@ -40,6 +40,13 @@ DOMAINS = range(40, 60)
 START_LIMIT_S = 120.0
 """A node starts in two seconds where it has a core, and in two minutes where it has next to nothing of one."""
 
+PATIENT = {"input_reliability": "reliable", "queue_depth": 5000}
+"""Parameters of the estimator: a machine that stalls must not lose messages, where what is tested is what becomes of
+those that come."""
+
+STAYING = {"end_delay": 600.0, "queue_depth": 5000}
+"""Parameters of the replay, for the same reason: until it is interrupted, nothing that it sent is gone."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
@@ -187,7 +194,7 @@ class Client:
         )
         return received
 
-    def publisher(self, kind: Any, topic: str, depth: int = 1000) -> Any:
+    def publisher(self, kind: Any, topic: str, depth: int = 5000) -> Any:
         return self.node.create_publisher(kind, topic, depth)
 
     def call(self, kind: Any, name: str, request: Any, limit_s: float = START_LIMIT_S) -> Any:
@@ -284,8 +291,7 @@ def model(robot: RobotDescription, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture
 def activate(start_node: Callable, client, model: Path, robot: RobotDescription) -> Iterator[Callable[..., Wire]]:
-    # A machine that stalls must not lose messages here: what is tested is what becomes of those that come.
-    defaults = {"model": model, "diagnostics_rate": 10.0, "input_reliability": "reliable"}
+    defaults = {"model": model, "diagnostics_rate": 10.0} | PATIENT
 
     def start(*extra: str, namespace: str = "", **parameters: Any) -> Wire:
         node = start_node("estimator_node", *extra, **(defaults | parameters))

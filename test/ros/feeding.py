@@ -74,7 +74,7 @@ class Wire:
             self.joints.publish(joints)
             time.sleep(0.001)
 
-    def wait(self, count: int, limit_s: float = 60.0) -> list[Odometry]:
+    def wait(self, count: int, limit_s: float = 120.0) -> list[Odometry]:
         """The odometry once that many messages have come, or none come any more."""
         deadline = time.monotonic() + limit_s
         while len(self.odometry) < count and time.monotonic() < deadline:
@@ -83,7 +83,7 @@ class Wire:
         assert len(self.odometry) == count, self.node.log()
         return self.odometry
 
-    def status(self, condition: Callable[[DiagnosticStatus], bool], limit_s: float = 60.0) -> DiagnosticStatus:
+    def status(self, condition: Callable[[DiagnosticStatus], bool], limit_s: float = 120.0) -> DiagnosticStatus:
         """The first diagnostic status, from now on, that fulfils a condition."""
         start = len(self.diagnostics)
         deadline = time.monotonic() + limit_s

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import PATIENT
 from feeding import Wire, assert_same, orientations, positions, velocities
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from lifecycle_msgs.msg import Transition
@@ -34,7 +35,7 @@ def short(log: SensorLog) -> SensorLog:
 def test_a_filter_is_chosen_runs_as_offline_and_tells_what_it_has(
     start_node: Callable, client, model: Path, robot: RobotDescription, short: SensorLog
 ) -> None:
-    node = start_node("estimator_node", estimator="iekf_sr", engine="onnxruntime", diagnostics_rate=10.0)
+    node = start_node("estimator_node", estimator="iekf_sr", engine="onnxruntime", diagnostics_rate=10.0, **PATIENT)
     assert not client.change_state(Transition.TRANSITION_CONFIGURE)
     node.wait_for("not configured: engine onnxruntime: the estimator iekf_sr does not run in it; only trace does")
     assert client.set_parameter("engine", "torchscript").successful
@@ -107,7 +108,7 @@ def test_the_network_in_onnx_runtime(
 ) -> None:
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnx")
-    node = start_node("estimator_node", model=model, engine="onnxruntime", diagnostics_rate=10.0)
+    node = start_node("estimator_node", model=model, engine="onnxruntime", diagnostics_rate=10.0, **PATIENT)
     assert client.change_state(Transition.TRANSITION_CONFIGURE)
     assert client.change_state(Transition.TRANSITION_ACTIVATE)
     wire = Wire(client, node, robot)

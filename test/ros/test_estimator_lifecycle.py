@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
+from conftest import START_LIMIT_S, wait_until
 from lifecycle_msgs.msg import Transition
 from std_srvs.srv import Trigger
 
@@ -166,15 +168,10 @@ def test_ctrl_c_ends_cleanly(module: str, start_node: Callable, client, model: P
             _wait_for_node(client, f"n{index}")
         for step in steps:
             assert client.change_state(step, f"/n{index}")
-        assert node.interrupt(limit_s=3.0) == 0
+        assert node.interrupt() == 0
         assert "Traceback" not in node.log()
 
 
 def _wait_for_node(client, name: str) -> None:
-    import time
-
-    deadline = time.monotonic() + 40
-    while name not in client.node.get_node_names():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: name in client.node.get_node_names(), START_LIMIT_S, f"a node {name}")
     time.sleep(0.2)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import wait_until
+from conftest import PATIENT, START_LIMIT_S, wait_until
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from geometry_msgs.msg import TransformStamped
 from lifecycle_msgs.msg import Transition
@@ -25,7 +25,7 @@ from trace_ros.logs import SensorLog
 from trace_ros.nodes.conversions import set_stamp, stamp_to_ns
 from trace_ros.robot import RobotDescription
 
-QUICK = {"diagnostics_rate": 10.0, "silence_timeout": 0.3, "diagnostics_hold": 0.0}
+QUICK = {"diagnostics_rate": 10.0, "silence_timeout": 0.3, "diagnostics_hold": 0.0, **PATIENT}
 
 
 def standing(robot: RobotDescription, seconds: float, start_s: float = 100.0) -> SensorLog:
@@ -56,8 +56,8 @@ class Feed:
         self.robot = robot
         self.imu = client.publisher(Imu, f"{namespace}/imu/data")
         self.joints = client.publisher(JointState, f"{namespace}/joint_states")
-        wait_until(lambda: self.imu.get_subscription_count() > 0, 120, "a subscriber to the IMU")
-        wait_until(lambda: self.joints.get_subscription_count() > 0, 120, "a subscriber to the joints")
+        wait_until(lambda: self.imu.get_subscription_count() > 0, START_LIMIT_S, "a subscriber to the IMU")
+        wait_until(lambda: self.joints.get_subscription_count() > 0, START_LIMIT_S, "a subscriber to the joints")
         time.sleep(0.5)
 
     def send(self, log: SensorLog) -> None:
@@ -91,7 +91,9 @@ class Diagnostics:
     def __init__(self, client: Any) -> None:
         self.received: list[DiagnosticArray] = client.listen(DiagnosticArray, "/diagnostics")
 
-    def wait_for(self, condition: Callable[[DiagnosticStatus], bool], limit_s: float = 60.0) -> DiagnosticStatus:
+    def wait_for(
+        self, condition: Callable[[DiagnosticStatus], bool], limit_s: float = START_LIMIT_S
+    ) -> DiagnosticStatus:
         """The first status from now on that fulfils a condition."""
         start, found = len(self.received), []
 
@@ -120,7 +122,7 @@ def test_silence_is_told_with_its_reason(activate: Callable, client) -> None:
     # One line a reason and not one a second; the first may be from before the publisher was discovered.
     assert 2 <= len(node.lines("/joint_states: nothing received")) <= 3
     joints = client.publisher(JointState, "/joint_states")
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + START_LIMIT_S
     while not node.lines("/joint_states: messages come") and time.monotonic() < deadline:
         joints.publish(JointState())
         time.sleep(0.05)
@@ -156,7 +158,7 @@ def test_another_source_of_odometry_and_of_the_transform(activate: Callable, cli
     other.header.frame_id, other.child_frame_id = "map", robot.base_link
     foreign = TransformStamped()
     foreign.header.frame_id, foreign.child_frame_id = "base_link", "arm"
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + START_LIMIT_S
     while not node.lines("another node publishes the transform") and time.monotonic() < deadline:
         other.header.stamp.nanosec += 1
         tf.publish(TFMessage(transforms=[foreign, other]))
@@ -176,7 +178,7 @@ def test_transforms_of_others_and_its_own_raise_no_alarm(activate: Callable, cli
     foreign.header.frame_id, foreign.child_frame_id = "base_link", "arm"
     tf.publish(TFMessage(transforms=[foreign]))
     feed.send(walking(robot, 3.0))
-    wait_until(lambda: len(heard) > 1000, 20, "transforms")
+    wait_until(lambda: len(heard) > 1000, START_LIMIT_S, "transforms")
     time.sleep(2.0)
     assert not node.lines("another node publishes")
 
@@ -200,7 +202,7 @@ def test_a_wrong_set_up_is_refused_until_it_is_mended(activate: Callable, client
     feed.send(standing(robot, 1.6, 100.9))
     node.wait_for("start-up checks: what was wrong is mended")
     diagnostics.wait_for(lambda s: s.level != DiagnosticStatus.ERROR)
-    wait_until(lambda: len(odometry) > told + 100, 20, "odometry")
+    wait_until(lambda: len(odometry) > told + 100, START_LIMIT_S, "odometry")
 
 
 def test_the_same_set_up_is_only_warned_about_where_that_is_asked_for(
@@ -208,12 +210,12 @@ def test_the_same_set_up_is_only_warned_about_where_that_is_asked_for(
 ) -> None:
     diagnostics = Diagnostics(client)
     odometry = client.listen(Odometry, "/odom")
-    node = activate(startup_checks="warn", input_reliability="reliable")
+    node = activate(startup_checks="warn")
     feed = Feed(client, robot)
     log = standing(robot, 1.6)
     feed.send(replace(log, linear_acceleration=log.linear_acceleration / 9.81))
     node.wait_for("it is in units of g; multiply by 9.81 in the driver")
-    wait_until(lambda: len(odometry) == len(log) - 29, 60, "all odometry")
+    wait_until(lambda: len(odometry) == len(log) - 29, START_LIMIT_S, "all odometry")
     assert not node.lines("no odometry until that is mended")
     diagnostics.wait_for(lambda s: any(v.key == "setup" and "units of g" in v.value for v in s.values))
 
@@ -229,10 +231,10 @@ def test_a_slow_imu_is_told(activate: Callable, client, robot: RobotDescription)
 def test_the_rate_of_the_output_changes_at_run_time(activate: Callable, client, robot: RobotDescription) -> None:
     odometry = client.listen(Odometry, "/odom")
     transforms = client.listen(TFMessage, "/tf")
-    activate(max_rate=100.0, two_d_mode=True, input_reliability="reliable")
+    activate(max_rate=100.0, two_d_mode=True)
     feed = Feed(client, robot)
     feed.send(walking(robot, 1.0))
-    wait_until(lambda: len(odometry) >= 94, 60, "odometry")
+    wait_until(lambda: len(odometry) >= 94, START_LIMIT_S, "odometry")
     time.sleep(0.3)
     assert len(odometry) == pytest.approx((500 - 29) / 5, abs=1)
     assert len(transforms) == len(odometry)
@@ -246,7 +248,7 @@ def test_the_rate_of_the_output_changes_at_run_time(activate: Callable, client, 
     assert "has 2 numbers, expected 0 or 6" in refused.reason
     before = len(odometry)
     feed.send(walking(robot, 0.4, 101.0))
-    wait_until(lambda: len(odometry) >= before + 200, 20, "odometry")
+    wait_until(lambda: len(odometry) >= before + 200, START_LIMIT_S, "odometry")
     np.testing.assert_array_equal(odometry[-1].pose.covariance[::7], [1, 2, 3, 4, 5, 6])
 
 
@@ -261,7 +263,7 @@ def test_a_model_deleted_after_configure_is_no_matter_and_before_it_one_line(
     copy.unlink()
     assert client.change_state(Transition.TRANSITION_ACTIVATE)
     Feed(client, robot).send(walking(robot, 0.2))
-    wait_until(lambda: len(odometry) > 60, 20, "odometry")
+    wait_until(lambda: len(odometry) > 60, START_LIMIT_S, "odometry")
     assert client.change_state(Transition.TRANSITION_DEACTIVATE)
     assert client.change_state(Transition.TRANSITION_CLEANUP)
     assert not client.change_state(Transition.TRANSITION_CONFIGURE)
@@ -288,7 +290,7 @@ def test_two_robots_on_one_graph_do_not_hear_each_other(
     transforms = {name: client.listen(TFMessage, f"/{name}/tf") for name in names}
     diagnostics = Diagnostics(client)
     Feed(client, robot, "/alpha").send(walking(robot, 0.3))
-    wait_until(lambda: len(odometry["alpha"]) == 150 - 29, 20, "alpha's odometry")
+    wait_until(lambda: len(odometry["alpha"]) == 150 - 29, START_LIMIT_S, "alpha's odometry")
     assert len(transforms["alpha"]) == len(odometry["alpha"])
     assert odometry["beta"] == transforms["beta"] == []
     status = diagnostics.wait_for(lambda s: s.name == "beta/estimator: estimator")
@@ -304,10 +306,10 @@ def test_after_a_reset_earlier_stamps_are_taken_and_the_run_is_a_fresh_one(
     feed = Feed(client, robot)
     log = walking(robot, 0.4)
     feed.send(log)
-    wait_until(lambda: len(odometry) == len(log) - 29, 20, "odometry")
+    wait_until(lambda: len(odometry) == len(log) - 29, START_LIMIT_S, "odometry")
     assert odometry[0].pose.pose.position.x == 3.0
     assert client.call(Trigger, "/estimator/reset", Trigger.Request()).success
     first = list(odometry)
     feed.send(log)
-    wait_until(lambda: len(odometry) == 2 * len(first), 20, "odometry")
+    wait_until(lambda: len(odometry) == 2 * len(first), START_LIMIT_S, "odometry")
     assert odometry[len(first) :] == first  # every field of every message

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import STAYING
 from diagnostic_msgs.msg import DiagnosticStatus
 from feeding import assert_same, orientations, positions, stamps
 from geometry_msgs.msg import PoseWithCovarianceStamped
@@ -47,10 +48,10 @@ def test_a_replayed_bag_gives_the_offline_poses(
     wire = activate(odom_frame="world", base_link_frame="trunk", torque_source="pd_target")
     transforms = client.listen(TFMessage, "/tf")
     feet = client.listen(Float32MultiArray, "estimator/foot_reliability")
-    replay = start_node("replay_node", bag=bag)
-    status = wire.status(lambda s: s.level == DiagnosticStatus.OK, limit_s=40.0)
-    assert replay.wait() == 0
+    replay = start_node("replay_node", bag=bag, **STAYING)
+    status = wire.status(lambda s: s.level == DiagnosticStatus.OK)
     odometry = wire.wait(len(log) - 29)
+    assert replay.interrupt() == 0
     run = run_estimator(TraceEstimator.load(model, robot), log)
     assert_same(odometry, run)
     assert (np.diff(stamps(odometry)) > 0).all()
@@ -98,8 +99,9 @@ def test_a_robot_of_ones_own_names_its_body_itself(
     write_bag(tmp_path / "walk", log, mine)
     model = export_untrained(tmp_path / "trace.pt", mine)
     wire = activate(robot=tmp_path / "mine.yaml", model=model, torque_source="pd_target")
-    assert start_node("replay_node", bag=tmp_path / "walk").wait() == 0
+    replay = start_node("replay_node", bag=tmp_path / "walk", **STAYING)
     odometry = wire.wait(len(log) - 29)
+    assert replay.interrupt() == 0
     assert_same(odometry, run_estimator(TraceEstimator.load(model, mine), log))
     assert odometry[0].child_frame_id == "trunk"
 

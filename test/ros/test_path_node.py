@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from conftest import START_LIMIT_S
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from nav_msgs.msg import Odometry, Path
@@ -34,7 +35,7 @@ def points(path: Path) -> list[tuple[float, float]]:
 
 
 def wait_for_path(received: list, condition: Callable[[Path], bool]) -> Path:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + START_LIMIT_S
     while not (received and condition(received[-1])):
         assert time.monotonic() < deadline, f"last of {len(received)}: {points(received[-1]) if received else None}"
         time.sleep(0.02)

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from conftest import START_LIMIT_S, STAYING
 from nav_msgs.msg import Odometry
+from rclpy.duration import Duration
 from sensor_msgs.msg import Imu, JointState
 
 from trace_ros.bags import bag_info, read_bag, recover_bag
@@ -66,7 +68,8 @@ def test_ctrl_c_loses_nothing(start_node: Callable, client, tmp_path: Path) -> N
     for stamp in range(1, 1001):
         publisher.publish(imu_message(stamp))
         time.sleep(0.0005)
-    time.sleep(0.1)  # on its way through shared memory
+    # Arrived, but not yet taken by the recorder.
+    assert publisher.wait_for_all_acked(Duration(seconds=START_LIMIT_S))
     assert node.interrupt() == 0
     assert recorded_stamps(tmp_path / "bag") == list(range(1, 1001))
     assert bag_info(tmp_path / "bag").messages == 1000
@@ -101,9 +104,11 @@ def test_records_a_replay_so_that_it_reads_back_equal(
         "recorder_node", output=tmp_path / "copy", topics="[imu/data, joint_states, reference/odom, never]"
     )
     recorder.wait_for("recording to")
-    replay = start_node("replay_node", bag=bag)
-    assert replay.wait() == 0
+    replay = start_node("replay_node", bag=bag, start_delay=2.0, **STAYING)
+    replay.wait_for("played ")
+    time.sleep(1.0)  # through shared memory, on a machine that is busy
     assert recorder.interrupt() == 0
+    assert replay.interrupt() == 0
     assert recorder.lines("never seen: /never")
     copy = read_bag(tmp_path / "copy", robot)
     np.testing.assert_array_equal(copy.stamp_ns, log.stamp_ns)

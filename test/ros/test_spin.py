@@ -9,7 +9,7 @@ import pytest
 
 def node(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", f"trace_ros.nodes.{name}_node", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 @pytest.mark.parametrize(("name", "parameter"), [("replay", "rate [1.0]: speed"), ("recorder", "one of zstd, lz4")])

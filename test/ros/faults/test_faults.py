@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Client, NodeProcess, wait_until
+from conftest import PATIENT, Client, NodeProcess, wait_until
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from faulty import CASES, Case, Clean, check_counts, compare, estimate, walk_log
 from lifecycle_msgs.msg import Transition
@@ -140,7 +140,7 @@ def clean(walk: SensorLog, estimator: TraceEstimator, robot: RobotDescription) -
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveNode]:
     parameters = {
         "joint_wait": _WAIT_S,
-        "queue_depth": 5000,
+        **PATIENT,
         "diagnostics_rate": 50.0,
         "diagnostics_hold": 0.0,
         "sensor_timeout": 3600.0,
