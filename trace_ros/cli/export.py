@@ -22,6 +22,9 @@ def export(
         list[Path] | None,
         typer.Option(help="JSON of trace evaluate or others, to keep in the card under the file's name; repeatable."),
     ] = None,
+    half: Annotated[
+        bool, typer.Option("--half", help="Store large matrices in half precision: a quarter of the size.")
+    ] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write the model card here.")] = None,
 ) -> None:
     """Write a trained network as one TorchScript file, with its model card beside it."""
@@ -29,6 +32,7 @@ def export(
     check_output(json_file)
     # Imported here, so that --help and the other commands need not wait for torch.
     from trace_ros.baselines.registry import load_estimator
+    from trace_ros.estimator.checkpoint import store_in_half_precision
     from trace_ros.training.export import card_from_state, learner_from_state, network_from_state
     from trace_ros.training.state import load_state
 
@@ -43,6 +47,8 @@ def export(
     measured = {path.stem: _read_figures(path) for path in figures or ()}
     card = card.model_copy(update={"figures": card.figures | measured})
     card_path = learner_from_state(state).export(network_from_state(state), card, output)
+    if half:
+        store_in_half_precision(output, card)
     load_estimator(card.name, description, output)  # what cannot be loaded must not be shipped
     table = Table(title=f"{card.name} for {card.robot}")
     table.add_column("figure")

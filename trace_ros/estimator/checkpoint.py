@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from torch import nn
 
 from trace_ros.errors import TraceError
+from trace_ros.estimator.halving import halve, restore
 from trace_ros.estimator.network import ABSENT_TORQUE, NetworkConfig, TraceNetwork
 from trace_ros.estimator.observation import JOINT_TORQUE
 from trace_ros.estimator.odometry import ErrorModel
@@ -240,6 +241,22 @@ def write_card(path: Path, card: ModelCard) -> Path:
     return _write(script, card, extra[_WEIGHTS], path)
 
 
+def store_in_half_precision(path: Path, card: Card) -> None:
+    """Write an exported model again with `trace_ros.estimator.halving`: a quarter of the size, rounded to 5e-4.
+
+    Args:
+        path: of the model; its card is written again too.
+        card: the model's.
+
+    Raises:
+        TraceError: not a model of this package, or a file cannot be written.
+    """
+    archive = read_archive(path)
+    kept = io.BytesIO()
+    torch.save(halve(archive.script, archive.weights), kept)
+    _write(archive.script, card, kept.getvalue(), path)
+
+
 @dataclass(frozen=True)
 class Archive:
     """What a model file of any method holds.
@@ -335,7 +352,8 @@ def read_archive(path: Path) -> Archive:
     try:
         with _torchscript():
             module = torch.jit.load(str(path), map_location="cpu", _extra_files=extra)
-        weights = torch.load(io.BytesIO(extra[_WEIGHTS]), map_location="cpu", weights_only=True)
+        stored = torch.load(io.BytesIO(extra[_WEIGHTS]), map_location="cpu", weights_only=True)
+        weights = restore(module, stored)
     except pickle.UnpicklingError as error:
         # Torch's own text advises to load it regardless.
         raise TraceError(f"{path}: refused: its weights are not only tensors, and could run code") from error
