@@ -13,8 +13,8 @@ from trace_ros.bags import Topics, write_bag
 from trace_ros.errors import TraceError
 from trace_ros.evaluation import benchmark as module
 from trace_ros.evaluation import benchmark_methods, benchmark_walks
-from trace_ros.evaluation.benchmark import benchmark_settings, open_tasks, quick_selection, run_benchmark
-from trace_ros.evaluation.benchmark_methods import Method, choose_methods
+from trace_ros.evaluation.benchmark import benchmark_runs, benchmark_settings, quick_selection, run_benchmark
+from trace_ros.evaluation.benchmark_methods import Method, choose_methods, variants_of_trace
 from trace_ros.evaluation.benchmark_tables import compare_rows
 from trace_ros.evaluation.benchmark_walks import (
     choose_engines,
@@ -56,14 +56,18 @@ def kept(methods, tmp_path_factory):
     assert all(each.missing for each in walks)
     assert to_do(walks, methods, folder) == 8
     told: list[float] = []
-    results = run_benchmark(walks, methods, ROBOT, kept=folder, workers=2, progress=told.append)
+    results = run_benchmark(benchmark_runs(walks, methods, ROBOT, folder), ROBOT, workers=2, progress=told.append)
     assert told == sorted(told)
     assert told[-1] == 1.0
     return walks, results, folder
 
 
 def to_do(walks, methods, folder):
-    return sum(len(task.missing) for task in open_tasks(walks, methods, ROBOT, folder))
+    return sum(run.kept is None for run in benchmark_runs(walks, methods, ROBOT, folder))
+
+
+def run_all(walks, methods, folder):
+    return run_benchmark(benchmark_runs(walks, methods, ROBOT, folder), ROBOT)
 
 
 @pytest.fixture
@@ -111,10 +115,10 @@ def test_a_walk_is_a_bag_that_holds_the_simulated_samples(kept, methods):
 @pytest.mark.usefixtures("idle")
 def test_what_is_kept_is_not_done_again(kept, methods):
     walks, results, folder = kept
-    assert open_tasks(walks, methods, ROBOT, folder) == []
-    again = run_benchmark(walks, methods, ROBOT, kept=folder)
+    assert to_do(walks, methods, folder) == 0
+    again = run_all(walks, methods, folder)
     assert [each.row for each in again] == [each.row for each in results]
-    one = run_benchmark(walks[2:3], methods[1:], ROBOT, kept=folder)
+    one = run_all(walks[2:3], methods[1:], folder)
     assert [each.row for each in one] == [results[5].row]
 
 
@@ -134,7 +138,7 @@ def test_a_run_that_was_ended_goes_on(kept, methods, monkeypatch, tmp_path):
 
     monkeypatch.setattr(module, "evaluate_runs", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        run_benchmark(moved, methods, ROBOT, kept=tmp_path / "kept")
+        run_all(moved, methods, tmp_path / "kept")
     assert to_do(moved, methods, tmp_path / "kept") == 3  # TRACE had all four walks at once, the filter one
 
     def counted(names, *more):
@@ -143,7 +147,7 @@ def test_a_run_that_was_ended_goes_on(kept, methods, monkeypatch, tmp_path):
 
     monkeypatch.setattr(module, "evaluate_runs", counted)
     monkeypatch.setattr(benchmark_walks, "simulate_course", None)
-    again = run_benchmark(moved, methods, ROBOT, kept=tmp_path / "kept")
+    again = run_all(moved, methods, tmp_path / "kept")
     assert len(done) == 8
     differences = compare_rows([each.row for each in again], [each.row for each in results])
     assert len(differences) == 8 * 4
@@ -196,7 +200,7 @@ def test_recorded_logs(methods, tmp_path):
     assert [(each.engine, each.course, each.seed, each.missing) for each in walks] == [
         ("recorded", "attic", 0, False), ("recorded", "yard_one", 0, False)
     ]  # fmt: skip
-    results = run_benchmark(walks, methods[1:], ROBOT, kept=tmp_path / "kept")
+    results = run_all(walks, methods[1:], tmp_path / "kept")
     assert [each.row["course"] for each in results] == ["attic", "yard_one"]
     assert results[0].row["ate_position_m"] == pytest.approx(results[1].row["ate_position_m"], rel=1e-6)
     assert set(results[0].row["re10_position_m"]) == {"mean", "std", "p90"}
@@ -229,7 +233,25 @@ def test_recorded_logs_that_cannot_be_compared(methods, tmp_path):
     with pytest.raises(TraceError, match=r"blind\.npz: has no reference, so nothing can be compared: take it away"):
         walk_log(blind, ROBOT)
     with pytest.raises(TraceError, match=r"dark: has no reference.*record reference/odom, or give --reference-topic"):
-        run_benchmark([dark], methods[1:], ROBOT, kept=tmp_path / "kept")
+        run_all([dark], methods[1:], tmp_path / "kept")
+
+
+def test_a_model_that_is_replaced_meanwhile_is_not_taken_for_the_one_before(tmp_path):
+    mine, kept = tmp_path / "mine.yaml", tmp_path / "kept"
+    shutil.copy(DEFAULT_MODEL("iekf", ROBOT), mine)
+    first = mine.read_text()
+    sensor_log(walk(0.4)).save(tmp_path / "yard.npz")
+    methods, _ = choose_methods([f"iekf={mine}"], ROBOT)
+    walks = recorded_walks(tmp_path)
+    runs = benchmark_runs(walks, methods, ROBOT, kept)
+    before = benchmark_settings(walks, methods, ROBOT)
+    mine.write_text(first.replace("slip_speed: 0.16", "slip_speed: 0.17"))
+    with pytest.raises(TraceError, match=r"mine\.yaml: was changed meanwhile; start again"):
+        run_benchmark(runs, ROBOT)
+    assert to_do(walks, methods, kept) == 1
+    assert benchmark_settings(walks, methods, ROBOT) == before
+    mine.write_text(first)
+    assert len(run_benchmark(runs, ROBOT)) == 1
 
 
 def test_methods_by_name(model, tmp_path, monkeypatch):
@@ -237,6 +259,7 @@ def test_methods_by_name(model, tmp_path, monkeypatch):
     assert [(m.label, m.estimator) for m in chosen] == [("trace", "trace"), ("mine", "trace"), ("iekf_sr", "iekf_sr")]
     assert notes == []
     assert chosen[0].model == model
+    assert variants_of_trace([*chosen, Method("plain", "mlp", model)]) == (["trace", "mine"], ["plain"])
     monkeypatch.setattr(benchmark_methods, "PAPER_METHODS", ("trace", "iekf_sr", "not_yet"))
     monkeypatch.setattr(
         benchmark_methods,
@@ -304,12 +327,12 @@ def test_the_settings_say_what_made_the_rows(kept, methods):
 def test_a_model_of_the_users_has_its_own_digest(model, tmp_path):
     other = tmp_path / "other.yaml"
     other.write_text("a: 1\n")
-    first = Method("x", "iekf_sr", other).digest()
+    first = Method("x", "iekf_sr", other).digest
     other.write_text("a: 1 # the same\n")
-    assert Method("x", "iekf_sr", other).digest() == first
+    assert Method("x", "iekf_sr", other).digest == first
     other.write_text("a: 2\n")
-    assert Method("x", "iekf_sr", other).digest() != first
-    assert Method("x", "trace", model).digest() != first
+    assert Method("x", "iekf_sr", other).digest != first
+    assert Method("x", "trace", model).digest != first
 
 
 def test_quick_takes_every_other_course_and_one_seed():

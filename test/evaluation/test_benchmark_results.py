@@ -140,7 +140,8 @@ def test_the_name_of_a_result_changes_with_what_it_depends_on(tmp_path, somewher
     assert result_folder(replace(method, label="b"), ROBOT, tmp_path) == first
     assert result_folder(method, ROBOT.model_copy(update={"foot_radius": 0.5}), tmp_path) != first
     model.write_bytes(b"two")
-    assert result_folder(method, ROBOT, tmp_path) != first
+    assert result_folder(method, ROBOT, tmp_path) == first  # read once
+    assert result_folder(replace(method), ROBOT, tmp_path) != first
     others = (somewhere, replace(somewhere, key="hill-1-3"), replace(somewhere, engine="bullet"))
     assert len({result_file(each, first) for each in others}) == 3
 
@@ -152,8 +153,8 @@ def test_results_of_a_filter_around_a_network_change_with_the_filters_numbers(tm
     before, of_network = result_folder(method, ROBOT, tmp_path), result_folder(network, ROBOT, tmp_path)
     changed = NmnFilterConfig(cutoff=10.0)
     monkeypatch.setattr(NmnFilterConfig, "load", lambda: changed)
-    assert result_folder(method, ROBOT, tmp_path) != before
-    assert result_folder(network, ROBOT, tmp_path) == of_network
+    assert result_folder(replace(method), ROBOT, tmp_path) != before
+    assert result_folder(replace(network), ROBOT, tmp_path) == of_network
 
 
 def test_names_of_results_change_with_all_code_that_makes_them():
@@ -203,6 +204,17 @@ def test_reductions_are_against_the_strongest_of_the_others():
     assert reductions(mean_rows([each for each in rows() if each["method"] != "trace"])) == []
 
 
+def test_variants_of_trace_are_no_baselines():
+    named = {"trace": "trace", "iekf_sr": "short", "nmn_iekf": "nmn_iekf", "legolas": "plain"}
+    means = mean_rows([each | {"method": named[each["method"]]} for each in rows(("mujoco",))])
+    found = reductions(means, ("trace", "short"), ("plain",))
+    assert [each["method"] for each in found] == 3 * ["trace", "short"]
+    for each in found:
+        assert each["re10_position_m"]["baseline"] == "nmn_iekf"
+        share = {"trace": 1 / 3, "short": 2 / 3}[each["method"]]
+        assert each["re10_position_m"]["reduction"] == pytest.approx(1 - share)
+
+
 @pytest.mark.parametrize(
     ("key", "printed"),
     [
@@ -219,22 +231,23 @@ def test_the_papers_tables_give_the_reductions_of_its_text(key, printed):
 
 
 def test_markdown_has_every_figure_and_marks_the_best():
-    text = markdown(rows(), "Title", ["a note"])
+    text = markdown(rows(), reductions(mean_rows(rows())), "Title", ["a note"])
     lines = text.splitlines()
     assert lines[:3] == ["# Title", "", "a note"]
-    own = [line for line in lines if line.startswith("| flat | trace |")]
+    own = [line for line in lines if line.startswith("| flat | trace | 41.5 ")]
     assert len(own) == 2
     assert "| 41.5 | **0.1150** |" in own[0]
     assert "**0.0288 ± 0.0144** | 0.0575 |" in own[0]
     assert own[0].endswith("| 0.0882 | 0.0538 |")
     legolas = next(line for line in lines if line.startswith("| flat | legolas |"))
     assert legolas.split("|")[5].strip() == "-"
-    assert "| flat | -50.0 % | iekf_sr | -50.7 % | -50.0 % | iekf_sr | -30.0 % |" in lines
+    assert "| flat | trace | -50.0 % | iekf_sr | -50.7 % | -50.0 % | iekf_sr | -30.0 % |" in lines
     for table in text.split("\n\n"):
         widths = {line.count("|") for line in table.splitlines() if line.startswith("|")}
         assert len(widths) <= 1
     assert best_of(mean_rows(rows()[:1]), "flat") == {}
-    assert "paper" not in markdown([each | {"course": "yard"} for each in rows()], "Title", []).lower()
+    yard = [each | {"course": "yard"} for each in rows()]
+    assert "paper" not in markdown(yard, reductions(mean_rows(yard)), "Title", []).lower()
 
 
 def test_rows_are_held_against_earlier_ones():

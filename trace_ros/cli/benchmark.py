@@ -84,8 +84,13 @@ def benchmark(
     earlier = None if compare is None else _rows_of(compare)
     description = RobotDescription.load(robot)
     # Imported here, so that --help and the other commands need not wait for torch and the simulators' modules.
-    from trace_ros.evaluation.benchmark import benchmark_settings, open_tasks, quick_selection, run_benchmark
-    from trace_ros.evaluation.benchmark_methods import choose_methods
+    from trace_ros.evaluation.benchmark import (
+        benchmark_runs,
+        benchmark_settings,
+        quick_selection,
+        run_benchmark,
+    )
+    from trace_ros.evaluation.benchmark_methods import choose_methods, variants_of_trace
     from trace_ros.evaluation.benchmark_walks import choose_engines, recorded_walks, simulated_walks
     from trace_ros.sim.course_set import CourseSet
 
@@ -103,20 +108,19 @@ def benchmark(
     notes += left_out
     for note in notes:
         say(f"note: {note}")
-    todo = sum(len(task.missing) for task in open_tasks(walks, compared, description, cache))
+    runs = benchmark_runs(walks, compared, description, cache)
+    todo = sum(run.kept is None for run in runs)
     say(
         f"{len(walks)} walks of {description.name}, {sum(walk.missing for walk in walks)} of them to be simulated; "
         f"methods: {', '.join(method.label for method in compared)}; "
-        f"{todo} of {len(walks) * len(compared)} runs to do; processes: {workers}"
+        f"{todo} of {len(runs)} runs to do; processes: {workers}"
     )
     try:
         with progress_bar() as progress:
             task = progress.add_task("benchmark", total=todo)
             results = run_benchmark(
-                walks,
-                compared,
+                runs,
                 description,
-                kept=cache,
                 workers=workers,
                 progress=lambda part: progress.update(task, completed=int(part * todo)),
             )
@@ -126,14 +130,20 @@ def benchmark(
     settings = {"command": shlex.join(["trace", *sys.argv[1:]]), **benchmark_settings(walks, compared, description)}
     settings["left_out"] = notes
     title = f"Benchmark of {description.name}: {'recorded logs' if bags else 'simulated courses'}"
-    _write(output, json_file, results, settings, title)
-    _show(results)
+    variants = variants_of_trace(compared)
+    _write(output, json_file, results, settings, title, variants)
+    _show(results, variants)
     if earlier is not None and compare is not None:
         _hold_against(compare, [result.row for result in results], earlier, tolerance)
 
 
 def _write(
-    output: Path, json_file: Path | None, results: Sequence[Result], settings: dict[str, Any], title: str
+    output: Path,
+    json_file: Path | None,
+    results: Sequence[Result],
+    settings: dict[str, Any],
+    title: str,
+    variants: tuple[list[str], list[str]],
 ) -> None:
     from trace_ros.evaluation.benchmark_page import benchmark_page
     from trace_ros.evaluation.benchmark_results import METRICS
@@ -142,15 +152,16 @@ def _write(
 
     rows = [result.row for result in results]
     means = mean_rows(rows)
-    data = {"rows": rows, "settings": settings, "means": means, "reductions": reductions(means)}
+    reduced = reductions(means, *variants)
+    data = {"rows": rows, "settings": settings, "means": means, "reductions": reduced}
     note = f"ATE: {alignment_text(METRICS)}. RE: over {METRICS.horizon_s:g} s from every pose."
     notes = [note, *(f"Note: {each}." for each in settings["left_out"])]
     for target in (output / "benchmark.json", *([json_file] if json_file is not None else [])):
         write_json(target, data)
         console.print(f"wrote {target}", highlight=False, soft_wrap=True)
     texts = {
-        output / "benchmark.md": markdown(rows, title, notes),
-        output / "benchmark.html": benchmark_page(results, title, notes, settings),
+        output / "benchmark.md": markdown(rows, reduced, title, notes),
+        output / "benchmark.html": benchmark_page(results, reduced, title, notes, settings, *variants[0][:1]),
     }
     for target, text in texts.items():
         try:
@@ -161,11 +172,12 @@ def _write(
         console.print(f"wrote {target}", highlight=False, soft_wrap=True)
 
 
-def _show(results: Sequence[Result]) -> None:
+def _show(results: Sequence[Result], variants: tuple[list[str], list[str]]) -> None:
     from trace_ros.evaluation.benchmark_tables import figure_of, mean_rows, percent, reductions
 
     means = mean_rows([result.row for result in results])
-    reduced = {(row["engine"], row["course"]): row for row in reductions(means)}
+    first = (variants[0][:1], [*variants[0][1:], *variants[1]])  # a line has room for one
+    reduced = {(row["engine"], row["course"]): row for row in reductions(means, *first)}
     methods = list(dict.fromkeys(mean["method"] for mean in means))
     table = Table(title="ATE / RE over 10 s of the position, m; means over the seeds", box=None, padding=(0, 1))
     for column in ("engine", "course"):

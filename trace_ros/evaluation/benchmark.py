@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 
-from trace_ros.baselines.registry import TRACE, load_estimator
+from trace_ros.baselines.registry import load_estimator
 from trace_ros.errors import TraceError
+from trace_ros.estimator.estimator import TraceEstimator
 from trace_ros.estimator.interface import Estimator
 from trace_ros.evaluation.benchmark_methods import Method
 from trace_ros.evaluation.benchmark_results import (
@@ -41,72 +42,80 @@ DEFAULT_KEPT = Path("out/benchmark/kept")
 
 
 @dataclass(frozen=True)
-class Task:
-    """A walk with the results that it still lacks: methods and files."""
+class Run:
+    """One method on one walk.
+
+    Attributes:
+        walk: what it runs on.
+        method: what runs.
+        file: where its result lies or is to lie.
+        kept: the result, or None: it is still to be made.
+    """
 
     walk: Walk
-    missing: tuple[tuple[Method, Path], ...]
+    method: Method
+    file: Path
+    kept: Result | None
 
 
-def open_tasks(
+def benchmark_runs(
     walks: Sequence[Walk], methods: Sequence[Method], robot: RobotDescription, kept: Path = DEFAULT_KEPT
-) -> list[Task]:
-    """What is still to be done.
-
-    Raises:
-        TraceError: a model cannot be read.
-    """
-    folders = [(method, result_folder(method, robot, kept)) for method in methods]
-    tasks = []
-    for walk in walks:
-        files = [(method, result_file(walk, folder)) for method, folder in folders]
-        missing = tuple((method, file) for method, file in files if load_result(file, method) is None)
-        if missing:
-            tasks.append(Task(walk, missing))
-    return tasks
-
-
-def run_benchmark(
-    walks: Sequence[Walk],
-    methods: Sequence[Method],
-    robot: RobotDescription,
-    *,
-    kept: Path = DEFAULT_KEPT,
-    workers: int = 1,
-    progress: Callable[[float], None] | None = None,
-) -> list[Result]:
-    """Every method on every walk; simulates and runs only what is not kept.
+) -> list[Run]:
+    """Every method on every walk, walk by walk, with the results that are kept.
 
     Args:
         walks: see `trace_ros.evaluation.benchmark_walks`.
         methods: see `trace_ros.evaluation.benchmark_methods.choose_methods`.
         robot: whose walks they are.
         kept: folder of walks and results.
+
+    Raises:
+        TraceError: a model cannot be read.
+    """
+    # Names of files are made here once: whoever edits the code meanwhile gets new ones with the next start.
+    folders = [(method, result_folder(method, robot, kept)) for method in methods]
+    return [
+        Run(walk, method, file, load_result(file, method))
+        for walk in walks
+        for method, folder in folders
+        for file in (result_file(walk, folder),)
+    ]
+
+
+def run_benchmark(
+    runs: Sequence[Run],
+    robot: RobotDescription,
+    *,
+    workers: int = 1,
+    progress: Callable[[float], None] | None = None,
+) -> list[Result]:
+    """Simulate and run what is not kept.
+
+    Args:
+        runs: see `benchmark_runs`.
+        robot: whose walks they are.
         workers: processes. More than one are started afresh, so a script that asks for them needs the usual
             ``if __name__ == "__main__":``.
         progress: called now and then with the part done, 0 to 1.
 
     Returns:
-        A result for each walk and method, in this order.
+        The result of each run.
 
     Raises:
-        TraceError: a bad model or log, a robot that fell, or a file that cannot be written.
+        TraceError: a bad model or log, a robot that fell, a model that was changed meanwhile, or a file that cannot be
+            written.
         KeyboardInterrupt: what was complete before is kept.
     """
-    # Names of files are made here once: whoever edits the code meanwhile gets new ones with the next start.
-    folders = [(method, result_folder(method, robot, kept)) for method in methods]
-    tasks = open_tasks(walks, methods, robot, kept)
-    parts = _parts(tasks, workers)
+    parts = _parts([run for run in runs if run.kept is None], workers)
     tell = progress or (lambda _: None)
     spread(Judge(robot), parts, workers, lambda done: tell(done / len(parts)) if parts else None)
     tell(1.0)
     results = []
-    for walk in walks:
-        for method, folder in folders:
-            result = load_result(result_file(walk, folder), method)
-            if result is None:
-                raise TraceError(f"{result_file(walk, folder)}: vanished or was damaged meanwhile; start again")
-            results.append(result)
+    for run in runs:
+        result = run.kept or load_result(run.file, run.method)
+        if result is None:
+            raise TraceError(f"{run.file}: vanished or was damaged meanwhile; start again")
+        results.append(result)
     return results
 
 
@@ -114,10 +123,12 @@ _MOST_WALKS = 8
 """Walks that a process takes at once: their logs are all in memory, and a kill loses what was in work."""
 
 
-def _parts(tasks: Sequence[Task], workers: int) -> list[tuple[Task, ...]]:
-    """What one process takes at once: as few parts of equal size as keep all of them busy."""
-    count = min(len(tasks), workers * -(-len(tasks) // (workers * _MOST_WALKS)))
-    return [tuple(tasks[first::count]) for first in range(count)]
+def _parts(runs: Sequence[Run], workers: int) -> list[tuple[Run, ...]]:
+    """What one process takes at once: whole walks, in as few parts of equal size as keep all of them busy."""
+    walks = list(dict.fromkeys(run.walk.log for run in runs))
+    count = min(len(walks), workers * -(-len(walks) // (workers * _MOST_WALKS)))
+    part_of = {walk: index % count for index, walk in enumerate(walks)}
+    return [tuple(run for run in runs if part_of[run.walk.log] == part) for part in range(count)]
 
 
 @dataclass(frozen=True)
@@ -126,53 +137,50 @@ class Judge:
 
     robot: RobotDescription
 
-    def __call__(self, tasks: Sequence[Task], progress: Callable[[float], None]) -> None:
+    def __call__(self, runs: Sequence[Run], progress: Callable[[float], None]) -> None:
         """Do what is to be done; ``progress`` hears the part done, 0 to 1."""
         # One step is a handful of small products: threads cost more than they bring.
         torch.set_num_threads(1)
-        methods = list(dict.fromkeys(method for task in tasks for method, _ in task.missing))
+        methods = list(dict.fromkeys(run.method for run in runs))
+        walks = {run.walk.log: run.walk for run in runs}
         steps = 1 + len(methods)
-        logs = []
-        for index, task in enumerate(tasks):
+        logs: dict[Path, SensorLog] = {}
+        for index, (place, walk) in enumerate(walks.items()):
 
             def simulated(done: float, before: int = index) -> None:
-                progress((before + done) / (len(tasks) * steps))
+                progress((before + done) / (len(walks) * steps))
 
-            logs.append(walk_log(task.walk, self.robot, simulated))
+            logs[place] = walk_log(walk, self.robot, simulated)
         for index, method in enumerate(methods, start=1):
             estimator = load_estimator(method.estimator, self.robot, method.model)
-            mine = [
-                (task.walk, log, file)
-                for task, log in zip(tasks, logs, strict=True)
-                for each, file in task.missing
-                if each == method
-            ]
+            method.check_unchanged()
+            mine = [(run, logs[run.walk.log]) for run in runs if run.method == method]
             # Walks of TRACE go side by side; of another method, each is kept as soon as it is done.
-            batches = [mine] if method.estimator == TRACE else [[each] for each in mine]
-            total, before = sum(len(log) for _, log, _ in mine), 0
+            batches = [mine] if isinstance(estimator, TraceEstimator) else [[each] for each in mine]
+            total, before = sum(len(log) for _, log in mine), 0
             for batch in batches:
 
                 def advance(samples: int, at: int = index, before: int = before, total: int = total) -> None:
                     progress((at + min((before + samples) / total, 1.0)) / steps)
 
                 self._judge(method, estimator, batch, advance)
-                before += sum(len(log) for _, log, _ in batch)
+                before += sum(len(log) for _, log in batch)
 
     def _judge(
         self,
         method: Method,
         estimator: Estimator,
-        batch: Sequence[tuple[Walk, SensorLog, Path]],
+        batch: Sequence[tuple[Run, SensorLog]],
         advance: Callable[[int], None],
     ) -> None:
-        names, logs = [walk.name for walk, _, _ in batch], [log for _, log, _ in batch]
+        names, logs = [run.walk.name for run, _ in batch], [log for _, log in batch]
         evaluations = evaluate_runs(names, logs, estimator, METRICS, INITIAL, advance)
-        for (walk, _, file), evaluation in zip(batch, evaluations, strict=True):
-            result = result_of(walk, method, evaluation, "velocity" in estimator.outputs)
+        for (run, _), evaluation in zip(batch, evaluations, strict=True):
+            result = result_of(run.walk, method, evaluation, "velocity" in estimator.outputs)
             try:
-                save_result(file, result)
+                save_result(run.file, result)
             except OSError as error:
-                raise TraceError(f"{file}: cannot be written ({error.strerror})") from error
+                raise TraceError(f"{run.file}: cannot be written ({error.strerror})") from error
 
 
 def benchmark_settings(walks: Sequence[Walk], methods: Sequence[Method], robot: RobotDescription) -> dict[str, Any]:
@@ -190,7 +198,7 @@ def benchmark_settings(walks: Sequence[Walk], methods: Sequence[Method], robot: 
             method.label: {
                 "estimator": method.estimator,
                 "model": _short(method.model),
-                "sha256": method.digest(),
+                "sha256": method.digest,
             }
             for method in methods
         },

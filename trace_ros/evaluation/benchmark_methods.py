@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from trace_ros.baselines.config import BaselineConfig
 from trace_ros.baselines.learned import method_of
+from trace_ros.baselines.mlp import MlpEstimator
 from trace_ros.baselines.nmn import NmnFilterConfig, NmnIekf
 from trace_ros.baselines.registry import ESTIMATORS, TRACE, check_estimator, default_model, load_estimator
 from trace_ros.errors import TraceError
@@ -24,6 +26,8 @@ PAPER_METHODS = (TRACE, "iekf_sr", "legolas", "nmn_iekf")
 class Method:
     """One column of the comparison.
 
+    What it is made from is read once; who has loaded it calls `check_unchanged`.
+
     Attributes:
         label: in rows and tables.
         estimator: of `trace_ros.baselines.registry.ESTIMATORS`.
@@ -34,8 +38,9 @@ class Method:
     estimator: str
     model: Path
 
+    @cached_property
     def digest(self) -> str:
-        """Changes with the model. Of a YAML file with what it is based on.
+        """Changes with the model; of the file as it was when first asked for. Of a YAML file with what it is based on.
 
         Raises:
             TraceError: the file cannot be read.
@@ -50,15 +55,32 @@ class Method:
             raise TraceError(f"{self.model}: cannot be read ({error.strerror})") from error
         return hashlib.sha256(content).hexdigest()
 
+    @cached_property
     def numbers(self) -> str:
         """What the estimator reads besides its model, as JSON: of NMN-IEKF the filter's; of others nothing.
 
         Raises:
             TraceError: a file cannot be read.
         """
-        if self.model.suffix in (".yaml", ".yml") or NmnIekf.name not in (self.estimator, method_of(self.model)):
+        if self.estimator != NmnIekf.name:
             return ""
         return BaselineConfig.load().model_dump_json() + NmnFilterConfig.load().model_dump_json()
+
+    def check_unchanged(self) -> None:
+        """Refuse files that are others than those of `digest` and `numbers`: results would stand under a wrong name.
+
+        Raises:
+            TraceError: they are, or cannot be read.
+        """
+        now = replace(self)  # has nothing in memory
+        if (now.digest, now.numbers) != (self.digest, self.numbers):
+            raise TraceError(f"{self.model}: was changed meanwhile; start again, what is complete is kept")
+
+
+def variants_of_trace(methods: Sequence[Method]) -> tuple[list[str], list[str]]:
+    """Labels of what is TRACE, and of what is an ablation of it; all others are baselines."""
+    own = [method.label for method in methods if method.estimator == TRACE]
+    return own, [method.label for method in methods if method.estimator == MlpEstimator.name]
 
 
 def choose_methods(names: Sequence[str] | None, robot: RobotDescription) -> tuple[list[Method], list[str]]:
@@ -86,7 +108,8 @@ def choose_methods(names: Sequence[str] | None, robot: RobotDescription) -> tupl
                 raise TraceError(f"--methods {name}: {where}; train or give one: {method.estimator}=FILE")
             notes.append(f"{name} is left out: {where}")
         else:
-            methods.append(method)
+            # A file says what it is of, as with ``trace evaluate --model``.
+            methods.append(replace(method, estimator=method_of(method.model)) if method.estimator == TRACE else method)
     labels = [method.label for method in methods]
     if repeated := [label for label in labels if labels.count(label) > 1]:
         raise TraceError(f"--methods: {repeated[0]!r} is there twice; give labels of their own: LABEL:ESTIMATOR=FILE")
@@ -94,6 +117,7 @@ def choose_methods(names: Sequence[str] | None, robot: RobotDescription) -> tupl
         raise TraceError(f"no method to compare: {'; '.join(notes) or 'none was named'}")
     for method in methods:  # a broken one must be known now, not after the simulation
         load_estimator(method.estimator, robot, method.model)
+        method.check_unchanged()
     return methods, notes
 
 

@@ -9,10 +9,11 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from trace_ros.baselines.registry import TRACE
 from trace_ros.evaluation.benchmark_figures import errors_svg, trajectories_svg, window_svg
 from trace_ros.evaluation.benchmark_paper import CITATION, PAPER
 from trace_ros.evaluation.benchmark_results import Result, Row, worst_of_all
-from trace_ros.evaluation.benchmark_tables import OWN_ERRORS, best_of, mean_rows, percent, reductions
+from trace_ros.evaluation.benchmark_tables import OWN_ERRORS, best_of, mean_rows, percent
 from trace_ros.evaluation.report import CONTENT_SECURITY_POLICY, PAGE_STYLE, nested_list
 
 _DECIMALS = 4
@@ -39,19 +40,28 @@ class _Picture:
     caption: str
 
 
-def benchmark_page(results: Sequence[Result], title: str, notes: Sequence[str], settings: Mapping[str, Any]) -> str:
+def benchmark_page(
+    results: Sequence[Result],
+    reduced: Sequence[Row],
+    title: str,
+    notes: Sequence[str],
+    settings: Mapping[str, Any],
+    own: str = TRACE,
+) -> str:
     """The page, which asks for nothing from elsewhere.
 
     Args:
         results: of all walks and methods.
+        reduced: see `trace_ros.evaluation.benchmark_tables.reductions`.
         title: heading.
         notes: paragraphs below it.
         settings: printed at the end.
+        own: label of the method whose worst windows are shown.
     """
     rows = [result.row for result in results]
     means = mean_rows(rows)
-    engines = [_engine(engine, results, means) for engine in dict.fromkeys(row["engine"] for row in rows)]
-    windows = worst_of_all(results)
+    engines = [_engine(engine, results, means, reduced) for engine in dict.fromkeys(row["engine"] for row in rows)]
+    windows = worst_of_all([result for result in results if result.row["method"] == own])
     gallery = [
         _Picture(
             Markup(window_svg(window, f"window{index}")),
@@ -79,7 +89,7 @@ def benchmark_page(results: Sequence[Result], title: str, notes: Sequence[str], 
 
 
 def _reduction_columns(in_paper: bool) -> list[_Column]:
-    columns = [_Column("course", "")]
+    columns = [_Column("course", ""), _Column("method", "")]
     for name in ("ATE pos", "RE pos"):
         columns += [_Column(name), _Column("against", "")]
         if in_paper:
@@ -87,7 +97,7 @@ def _reduction_columns(in_paper: bool) -> list[_Column]:
     return columns
 
 
-def _engine(engine: str, results: Sequence[Result], all_means: Sequence[Row]) -> dict[str, Any]:
+def _engine(engine: str, results: Sequence[Result], all_means: Sequence[Row], reduced: Sequence[Row]) -> dict[str, Any]:
     own = [result for result in results if result.row["engine"] == engine]
     rows = [result.row for result in own]
     means = [mean for mean in all_means if mean["engine"] == engine]
@@ -109,7 +119,7 @@ def _engine(engine: str, results: Sequence[Result], all_means: Sequence[Row]) ->
         "columns": columns,
         "rows": [_row(mean, best_of(means, mean["course"]), in_paper) for mean in means],
         "reduction_columns": _reduction_columns(in_paper),
-        "reductions": [_reduction_row(row, in_paper) for row in reductions(means)],
+        "reductions": [_reduction_row(row, in_paper) for row in reduced if row["engine"] == engine],
         "reduction_caption": "Change of the error; below zero TRACE is better."
         + (" Of the paper: the same from its tables." if in_paper else ""),
         "bars": [
@@ -149,7 +159,7 @@ def _number(value: float | None, kind: str = "number", decimals: int = _DECIMALS
 
 
 def _reduction_row(row: Row, in_paper: bool) -> list[_Cell]:
-    cells = [_Cell(row["course"], row["course"], "")]
+    cells = [_Cell(row[key], row[key], "") for key in ("course", "method")]
     for key in OWN_ERRORS:
         reduced = row[key] or {"reduction": None, "baseline": "", "paper": None}
         change, paper = reduced["reduction"], reduced["paper"]

@@ -181,7 +181,7 @@ def result_folder(method: Method, robot: RobotDescription, kept: Path) -> Path:
         TraceError: the model cannot be read.
     """
     digest = hashlib.sha256(_code_digest())
-    for part in (method.digest(), method.numbers(), METRICS.model_dump_json(), INITIAL):
+    for part in (method.digest, method.numbers, METRICS.model_dump_json(), INITIAL):
         digest.update(part.encode())
     own = robot.model_dump(mode="json", exclude={"urdf", "policy"})
     digest.update(json.dumps(own, sort_keys=True).encode() + robot.urdf.read_bytes())

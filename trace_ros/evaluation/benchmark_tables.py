@@ -57,31 +57,33 @@ def figure_of(row: Row, key: str) -> float | None:
     return value["mean"] if isinstance(value, dict) else value
 
 
-def reductions(means: Sequence[Row], own: str = TRACE) -> list[Row]:
-    """How much lower a method's errors are than those of the strongest other method, course by course.
+def reductions(means: Sequence[Row], own: Sequence[str] = (TRACE,), ablations: Sequence[str] = ()) -> list[Row]:
+    """How much lower the errors of TRACE are than those of the strongest baseline, course by course.
 
     Args:
         means: see `mean_rows`.
-        own: label of the method.
+        own: labels of what is TRACE, each held against the baselines.
+        ablations: labels that are no baselines either.
 
     Returns:
-        A row for each engine and course that the method and another one walked: ``engine``, ``course``, and for each of
-        `OWN_ERRORS` ``baseline`` (the label of the strongest), ``reduction`` (1 is all, negative is worse) and
-        ``paper`` (the same from the paper's table, or None). None where a figure is missing.
+        A row for each engine, course and own label with a baseline on the same course: ``engine``, ``course``,
+        ``method``, and for each of `OWN_ERRORS` ``baseline`` (the label of the strongest), ``reduction`` (1 is all,
+        negative is worse) and ``paper`` (the same from the paper's table, or None). None where a figure is missing.
     """
     found = []
     for engine, course in dict.fromkeys((mean["engine"], mean["course"]) for mean in means):
-        members = [mean for mean in means if (mean["engine"], mean["course"]) == (engine, course)]
-        mine = next((mean for mean in members if mean["method"] == own), None)
-        if mine is None or len(members) == 1:
-            continue
-        row: Row = {"engine": engine, "course": course}
-        for key in OWN_ERRORS:
-            others = {m["method"]: figure_of(m, key) for m in members if m is not mine}
-            row[key] = _reduction(figure_of(mine, key), others)
-            if row[key] is not None:
-                row[key]["paper"] = paper_reduction(course, key)
-        found.append(row)
+        members = {m["method"]: m for m in means if (m["engine"], m["course"]) == (engine, course)}
+        baselines = [mean for label, mean in members.items() if label not in (*own, *ablations)]
+        for label in own if baselines else ():
+            if label not in members:
+                continue
+            row: Row = {"engine": engine, "course": course, "method": label}
+            for key in OWN_ERRORS:
+                others = {mean["method"]: figure_of(mean, key) for mean in baselines}
+                row[key] = _reduction(figure_of(members[label], key), others)
+                if row[key] is not None:
+                    row[key]["paper"] = paper_reduction(course, key)
+            found.append(row)
     return found
 
 
@@ -147,11 +149,12 @@ def compare_rows(rows: Iterable[Row], earlier: Iterable[Row]) -> list[Difference
     return sorted(found, key=lambda difference: -difference.relative)
 
 
-def markdown(rows: Sequence[Row], heading: str, notes: Sequence[str]) -> str:
+def markdown(rows: Sequence[Row], reduced: Sequence[Row], heading: str, notes: Sequence[str]) -> str:
     """The tables as Markdown.
 
     Args:
         rows: of all walks.
+        reduced: see `reductions`.
         heading: on the first line.
         notes: paragraphs below it.
     """
@@ -163,9 +166,8 @@ def markdown(rows: Sequence[Row], heading: str, notes: Sequence[str]) -> str:
         own = [mean for mean in means if mean["engine"] == engine]
         in_paper = any((mean["course"], mean["method"]) in PAPER for mean in own)
         lines += [f"## {engine}", "", *_markdown_errors(own, in_paper), ""]
-        reduced = [row for row in reductions(means) if row["engine"] == engine]
-        if reduced:
-            lines += [*_markdown_reductions(reduced, in_paper), ""]
+        if of_engine := [row for row in reduced if row["engine"] == engine]:
+            lines += [*_markdown_reductions(of_engine, in_paper), ""]
     if any((mean["course"], mean["method"]) in PAPER for mean in means):
         lines += [f"Paper: {CITATION}.", ""]
     return "\n".join(lines)
@@ -209,14 +211,15 @@ def best_of(means: Sequence[Row], course: str) -> dict[str, str]:
 
 def _markdown_reductions(rows: Sequence[Row], in_paper: bool) -> list[str]:
     columns = 3 if in_paper else 2  # of each error
+    against = ["against", "paper"][: columns - 1]
     lines = [
         "TRACE against the strongest baseline of each course:",
         "",
-        _line(["course", *["ATE pos", "against", "paper"][:columns], *["RE pos", "against", "paper"][:columns]]),
-        _line(["---", *2 * ["---:", "---", "---:"][:columns]]),
+        _line(["course", "method", "ATE pos", *against, "RE pos", *against]),
+        _line(["---", "---", *2 * ["---:", "---", "---:"][:columns]]),
     ]
     for row in rows:
-        cells = [row["course"]]
+        cells = [row["course"], row["method"]]
         for key in OWN_ERRORS:
             reduced = row[key]
             texts = ["-", "-", "-"]
