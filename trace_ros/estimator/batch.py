@@ -312,21 +312,21 @@ class _SideBySide:
         """All steps of all runs; yields the number of samples done so far."""
         waiting = [(run, run.windows()) for run in sorted(runs, key=lambda run: -len(run.steps.dt))]
         active: list[_Active] = []
-        index = done = 0
+        done = 0
         while True:
-            active = [item for item in active if item.row < item.window.stop or item.go_on(self._network, index)]
+            active = [item for item in active if item.row < item.window.stop or item.go_on(self._network)]
             while waiting and len(active) < MOST_AT_ONCE:
                 fresh = _Active(*waiting.pop(0))
-                if fresh.go_on(self._network, index):
+                if fresh.go_on(self._network):
                     active.append(fresh)
             if not active:
                 return
             count = min(_CHUNK, *(item.window.stop - item.row for item in active))
-            index = self._step(active, count)
+            self._step(active, count)
             done += count * len(active)
             yield done
 
-    def _step(self, active: list[_Active], count: int) -> int:
+    def _step(self, active: list[_Active], count: int) -> None:
         parts = [slice(item.row, item.row + count) for item in active]
         pairs = list(zip(active, parts, strict=True))
         outputs, states = self._network.steps(
@@ -342,7 +342,6 @@ class _SideBySide:
             item.run.orientation[part] = orientation[:, place]
             item.row += count
             item.state = states[place]
-        return states[0].place
 
 
 class _Active:
@@ -354,13 +353,13 @@ class _Active:
         self.state: LoopState
         self.row = 0
 
-    def go_on(self, network: BatchNetwork, index: int) -> bool:
+    def go_on(self, network: BatchNetwork) -> bool:
         """Begin the next window; whether there is one."""
         window = next(self._windows, None)
         if window is None:
             return False
         self.window, self.row = window, window.first
-        self.state = network.start(window.primed, window.orientation, window.velocity, index)
+        self.state = network.start(window.primed, window.orientation, window.velocity)
         return True
 
 

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from trace_ros.estimator import observation as obs
 from trace_ros.estimator.folding import FoldedWeights, fold
-from trace_ros.estimator.network import LEG_TOKENS, QUERY_SIZE, TOKEN_NAMES, TraceNetwork
+from trace_ros.estimator.network import LEG_TOKENS, OUTPUT_SIZE, QUERY_SIZE, TOKEN_NAMES, VELOCITY, TraceNetwork
 from trace_ros.estimator.observation import QUERY_CHANNELS
 from trace_ros.estimator.streaming import prime
 from trace_ros.geometry import GRAVITY, FloatArray
@@ -36,22 +36,18 @@ class LoopState(NamedTuple):
     Attributes:
         channels: ([B,] 4 * 11) of the last samples, oldest first.
         columns: ([B,] 4 * d) of the first convolution.
-        ring: (22, [B,] d) of the second.
-        total: ([B,] d) their sum.
+        pooled: (22, [B,] d) of the second.
         hidden: ([B,] hidden).
         orientation: ([B,] 4) float64 quaternion x, y, z, w.
         fed: ([B,] 7) float32: see `_FED_BACK`; gravity is negative.
-        place: of the oldest column in the ring.
     """
 
     channels: Tensor
     columns: Tensor
-    ring: Tensor
-    total: Tensor
+    pooled: Tensor
     hidden: Tensor
     orientation: Tensor
     fed: Tensor
-    place: int
 
 
 class LoopInputs(NamedTuple):
@@ -59,42 +55,52 @@ class LoopInputs(NamedTuple):
 
     Attributes:
         channels: ([B,] n * 11) less their means; what is fed back is to be added.
-        columns: ([B,] n * d) room for those of the first convolution.
-        features: (n, [B,] 6, F) of the tokens.
-        head: (n, [B,] 256) of the head's first layer.
-        term, factor: (n, [B,] 9) of its last.
+        features: (n, [B,] 6, F) of the tokens; the accelerometer's are not looked at.
+        found: (n, [B,] 6 + d + 1) room for attention and context, and dt less its mean.
+        term: (n, [B,] 9) of the head's last layer.
     """
 
     channels: Tensor
-    columns: Tensor
     features: Tensor
-    head: Tensor
+    found: Tensor
     term: Tensor
-    factor: Tensor
 
 
 class LoopOutputs(NamedTuple):
-    """What n steps give: motion (n, [B,] 9), attention (n, [B,] 6), orientation (n, B, 4) after each, float64."""
+    """What n steps give: motion (n, B, 9), attention (n, B, 6), orientation (n, B, 4) after each, float64."""
 
     motion: Tensor
     attention: Tensor
     orientation: Tensor
 
 
-def _affine(bias: Tensor, value: Tensor, weight: Tensor) -> Tensor:
-    """``bias + value @ weight`` of one row, or of several."""
+def _affine(bias: Tensor, value: Tensor, weight: Tensor, to: Tensor) -> None:
+    """``bias + value @ weight`` of one row, or of several, written ``to`` where it is wanted."""
     if value.dim() == 1:
-        return torch.addmv(bias, weight.t(), value)
-    return torch.addmm(bias, value, weight)
+        torch.addmv(bias, weight.t(), value, out=to)
+    else:
+        torch.addmm(bias, value, weight, out=to)
 
 
-def _product(one: Tensor, other: Tensor) -> Tensor:
+def _product(one: Tensor, other: Tensor, to: Tensor) -> None:
     """`torch.matmul` without its questions."""
-    return torch.mm(one, other) if one.dim() == 2 else torch.bmm(one, other)
+    if one.dim() == 2:
+        torch.mm(one, other, out=to)
+    else:
+        torch.bmm(one, other, out=to)
+
+
+def _windows(row: Tensor, size: int, step: int) -> list[Tensor]:
+    """Views of ([B,] N): numbers [0, size), [step, step + size), and so on."""
+    return row.unfold(-1, size, step).unbind(-2)
 
 
 class TraceLoop(nn.Module):
-    """Steps of the network with what feeds back, scripted."""
+    """Steps of the network with what feeds back, scripted.
+
+    For a single log, products of matrices are half of the time, and making tensors would be most of the other half:
+    everything that a step reads or writes is a view that is made beforehand, of all steps at once.
+    """
 
     width: Final[int]
     hidden_size: Final[int]
@@ -113,118 +119,133 @@ class TraceLoop(nn.Module):
         self.fed_back, self.first_fed_back = _FED_BACK, QUERY_CHANNELS.index(obs.ACCEL.start)
         self.gravity = GRAVITY if config.acceleration == "levelled" else 0.0
         weights = FoldedWeights(*(value.detach() for value in fold(network)))
+        width, gates = self.width, 2 * self.hidden_size
 
-        def transposed(value: Tensor) -> Tensor:
-            return value.t().contiguous()
+        def transposed(*values: Tensor) -> Tensor:
+            return torch.cat(values).t().contiguous()
 
-        taps = weights.convolution_1.view(self.width, config.kernel, QUERY_SIZE + _SINES)
+        taps = weights.convolution_1.view(width, config.kernel, QUERY_SIZE + _SINES)
         self.convolution_1 = transposed(taps[:, :, :QUERY_SIZE].flatten(1))
         self.convolution_1_bias = weights.convolution_1_bias
         self.convolution_2 = transposed(weights.convolution_2)
         self.convolution_2_bias = weights.convolution_2_bias
         self.query, self.query_bias = transposed(weights.query), weights.query_bias
         self.asked, self.asked_bias = transposed(weights.attention_query), weights.attention_query_bias
-        self.found, self.found_bias = transposed(weights.attention_value), weights.attention_value_bias
-        self.gru_input = transposed(torch.cat((weights.gru_input_gates, weights.gru_input_new)))
-        self.gru_input_bias = torch.cat((weights.gru_gates_bias, weights.gru_input_new_bias))
-        self.gru_hidden = transposed(torch.cat((weights.gru_hidden_gates, weights.gru_hidden_new)))
-        self.gru_hidden_bias = torch.cat((torch.zeros(2 * config.hidden), weights.gru_hidden_new_bias))
-        self.head_1 = transposed(weights.head_1[:, : self.width + config.hidden])
+        self.found = transposed(weights.attention_value[width:], weights.attention_value[:width])
+        self.found_bias = weights.attention_value_bias.roll(self.tokens)
+        # What the memory and the head's first layer make of the context and dt, and of the memory's state: gates,
+        # candidate, first layer.
+        head_context, head_hidden, head_inputs = weights.head_1.split([width, self.hidden_size, QUERY_SIZE + _SINES], 1)
+        head_dt = head_inputs[:, QUERY_SIZE - 1]
+        of_dt = torch.cat((head_dt.new_zeros(gates + self.hidden_size), head_dt))
+        of_context = transposed(weights.gru_input_gates, weights.gru_input_new, head_context)
+        self.from_context = torch.cat((of_context, of_dt[None]))
+        self.from_context_bias = torch.cat((weights.gru_gates_bias, weights.gru_input_new_bias, weights.head_1_bias))
+        self.from_hidden = transposed(weights.gru_hidden_gates, weights.gru_hidden_new, head_hidden)
+        self.from_hidden_bias = torch.cat(
+            (head_dt.new_zeros(gates), weights.gru_hidden_new_bias, torch.zeros_like(head_dt))
+        )
         self.head_2, self.head_2_bias = transposed(weights.head_2), weights.head_2_bias
         self.head_3 = transposed(weights.head_3)
         # A levelled accelerometer is the reading less gravity, in the token as in the query.
-        accel = slice(self.width, self.width + 3)
+        accel = slice(width, width + 3)
         self.accel_scale = weights.features[accel, obs.ACCEL].diagonal().contiguous()
-
-    def _network(
-        self,
-        channels: Tensor,
-        columns: Tensor,
-        ring: Tensor,
-        total: Tensor,
-        hidden: Tensor,
-        features: Tensor,
-        accel: Tensor,
-        fed: Tensor,
-        head: Tensor,
-        step: int,
-        index: int,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """One step: sum of the window's columns, memory, attention, and the head's hidden layer."""
-        kernel, width, hidden_size, size = self.kernel, self.width, self.hidden_size, self.query_size
-        channels.narrow(-1, (step + kernel - 1) * size + self.first_fed_back, self.fed_back).add_(fed)
-        column = torch.relu_(
-            _affine(self.convolution_1_bias, channels.narrow(-1, step * size, kernel * size), self.convolution_1)
-        )
-        columns.narrow(-1, (step + kernel - 1) * width, width).copy_(column)
-        column = torch.relu_(
-            _affine(self.convolution_2_bias, columns.narrow(-1, step * width, kernel * width), self.convolution_2)
-        )
-        oldest = ring.select(0, index)
-        total = torch.sub(total, oldest).add_(column)
-        oldest.copy_(column)
-        if index + 1 == ring.shape[0]:  # added up anew once a round, so that rounding cannot grow
-            total = ring.sum(dim=0)
-
-        query = functional.layer_norm(_affine(self.query_bias, total, self.query), [width])
-        asked = _affine(self.asked_bias, query, self.asked).unflatten(-1, [-1, features.shape[-1]])
-        accel.addcmul_(fed.narrow(-1, 0, 3), self.accel_scale)
-        weights = torch.softmax(_product(asked, features.transpose(-1, -2)), dim=-1)
-        found = _affine(self.found_bias, _product(weights, features).flatten(-2), self.found)
-        context, attention = found.narrow(-1, 0, width), found.narrow(-1, width, self.tokens)
-
-        from_input = _affine(self.gru_input_bias, context, self.gru_input)
-        from_hidden = _affine(self.gru_hidden_bias, hidden, self.gru_hidden)
-        gates = torch.sigmoid(from_input.narrow(-1, 0, 2 * hidden_size) + from_hidden.narrow(-1, 0, 2 * hidden_size))
-        candidate = torch.addcmul(
-            from_input.narrow(-1, 2 * hidden_size, hidden_size),
-            gates.narrow(-1, 0, hidden_size),
-            from_hidden.narrow(-1, 2 * hidden_size, hidden_size),
-        )
-        hidden = torch.lerp(torch.tanh(candidate), hidden, gates.narrow(-1, hidden_size, hidden_size))
-        inner = torch.relu_(_affine(head, torch.cat((context, hidden), dim=-1), self.head_1))
-        return total, hidden, attention, torch.relu_(_affine(self.head_2_bias, inner, self.head_2))
 
     # Plain tuples go out: for a NamedTuple, TorchScript defines a class anew at every call, which takes a millisecond.
     @torch.jit.export
     def run(
         self, state: LoopState, inputs: LoopInputs, turns: list[float], moves: list[bool]
-    ) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, int]]:
+    ) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]]:
         """n steps of B logs.
 
         Args:
             state: is used up.
             inputs: are used up.
-            turns: n * B factors on the rotation, those of one step after the other; 0 where the pose stays.
+            turns: n * B factors on the rotation per dt, those of one step after the other; 0 where the pose stays.
             moves: n * B; false where the velocity is held at zero.
 
         Returns:
-            What makes `LoopOutputs`, and a `LoopState`.
+            What makes `LoopOutputs`, but displacement and rotation per dt, and a `LoopState`.
         """
-        kept, size = self.kernel - 1, self.query_size
+        kept, size, width, memory = self.kernel - 1, self.query_size, self.width, self.hidden_size
+        lanes, steps = state.hidden.shape[:-1], inputs.term.shape[0]
+        fed, hidden, gravity = state.fed, state.hidden, self.gravity
+
         channels = torch.cat((state.channels, inputs.channels), dim=-1)
-        # Lists of rows: to index one costs less than to make a view.
-        features, head = inputs.features.unbind(0), inputs.head.unbind(0)
-        accel = inputs.features.select(-2, 0).narrow(-1, self.width, 3).unbind(0)
-        term, factor = inputs.term.unbind(0), inputs.factor.unbind(0)
-        columns = torch.cat((state.columns, inputs.columns), dim=-1)
-        motions: list[Tensor] = []
-        attentions: list[Tensor] = []
+        channel_windows = _windows(channels, self.kernel * size, size)
+        newest = channels.narrow(-1, kept * size + self.first_fed_back, steps * size - self.first_fed_back)
+        fed_back, accel = _windows(newest, self.fed_back, size), _windows(newest, 3, size)
+        columns = torch.cat((state.columns, channels.new_empty(lanes + [steps * width])), dim=-1)
+        column_windows = _windows(columns, self.kernel * width, width)
+        new_columns = _windows(columns.narrow(-1, kept * width, steps * width), width, width)
+        summed = state.pooled.shape[0]
+        pooled = torch.cat((state.pooled, channels.new_empty([steps] + lanes + [width])))
+        pooled_columns, total = pooled.unbind(0), state.pooled.sum(dim=0)
+
+        features = inputs.features.unbind(0)
+        keys = inputs.features.transpose(-1, -2).unbind(0)
+        accel_token = inputs.features.select(-2, 0).narrow(-1, width, 3).unbind(0)
+        found = inputs.found.narrow(-1, 0, self.tokens + width).unbind(0)
+        context = inputs.found.narrow(-1, self.tokens, width + 1).unbind(0)
+        term = inputs.term.unbind(0)
+        motions = torch.empty_like(inputs.term)
+        motion, motion_rows = motions.unbind(0), motions.view(steps, -1).unbind(0)
+
+        query = torch.empty_like(total)
+        asked = channels.new_empty(lanes + [self.asked.shape[1]])
+        asked_heads = asked.unflatten(-1, [-1, inputs.features.shape[-1]])
+        gathered = torch.empty_like(asked)
+        gathered_heads = gathered.view_as(asked_heads)
+        scores = channels.new_empty(asked_heads.shape[:-1] + [self.tokens])
+        from_context = channels.new_empty(lanes + [self.from_context.shape[1]])
+        from_hidden = torch.empty_like(from_context)
+        parts = [2 * memory, memory, from_context.shape[-1] - 3 * memory]
+        context_gates, context_new, context_head = from_context.split_with_sizes(parts, dim=-1)
+        hidden_gates, hidden_new, hidden_head = from_hidden.split_with_sizes(parts, dim=-1)
+        gates, candidate, inner = (
+            torch.empty_like(context_gates),
+            torch.empty_like(hidden),
+            torch.empty_like(context_head),
+        )
+        reset, update = gates.split_with_sizes([memory, memory], dim=-1)
+        last = channels.new_empty(lanes + [self.head_2.shape[1]])
+        _affine(self.from_hidden_bias, hidden, self.from_hidden, from_hidden)
+
         orientations: list[float] = []
-        ring, total, hidden, fed, index = state.ring, state.total, state.hidden, state.fed, state.place
         pose: list[float] = state.orientation.view(-1).tolist()
-        batch, gravity = len(pose) // 4, self.gravity
-        for step in range(len(term)):
-            total, hidden, attention, inner = self._network(
-                channels, columns, ring, total, hidden, features[step], accel[step], fed, head[step], step, index
-            )
-            index = index + 1 if index + 1 < ring.shape[0] else 0
-            motion = _affine(term[step], inner, self.head_3).mul_(factor[step])
-            motions.append(motion)
-            attentions.append(attention)
+        batch = len(pose) // 4
+        for step in range(steps):
+            fed_back[step].add_(fed)
+            _affine(self.convolution_1_bias, channel_windows[step], self.convolution_1, new_columns[step])
+            torch.relu_(new_columns[step])
+            column = pooled_columns[summed + step]
+            _affine(self.convolution_2_bias, column_windows[step], self.convolution_2, column)
+            torch.relu_(column)
+            if step % summed == 0:  # added up anew once a round, so that rounding cannot grow
+                total = pooled.narrow(0, step + 1, summed).sum(dim=0)
+            else:
+                total.add_(column).sub_(pooled_columns[step])
+
+            _affine(self.query_bias, total, self.query, query)
+            _affine(self.asked_bias, functional.layer_norm(query, [width]), self.asked, asked)
+            torch.mul(accel[step], self.accel_scale, out=accel_token[step])
+            _product(asked_heads, keys[step], scores)
+            _product(torch.softmax(scores, dim=-1), features[step], gathered_heads)
+            _affine(self.found_bias, gathered, self.found, found[step])
+
+            _affine(self.from_context_bias, context[step], self.from_context, from_context)
+            torch.add(context_gates, hidden_gates, out=gates)
+            torch.sigmoid_(gates)
+            torch.addcmul(context_new, reset, hidden_new, out=candidate)
+            torch.tanh_(candidate)
+            torch.lerp(candidate, hidden, update, out=hidden)
+            _affine(self.from_hidden_bias, hidden, self.from_hidden, from_hidden)
+            torch.add(context_head, hidden_head, out=inner)
+            _affine(self.head_2_bias, torch.relu_(inner), self.head_2, last)
+            _affine(term[step], torch.relu_(last), self.head_3, motion[step])
 
             # Number by number: on vectors of three or four, whole tensors cost more up to some twenty logs.
-            told: list[float] = motion.view(-1).tolist()
+            told: list[float] = motion_rows[step].tolist()
             back: list[float] = []
             for log in range(batch):
                 share, moving = turns[step * batch + log], moves[step * batch + log]
@@ -247,13 +268,16 @@ class TraceLoop(nn.Module):
                     told[first + 6] if moving else 0.0, told[first + 7] if moving else 0.0,
                 ]  # fmt: skip
             orientations += pose
-            fed = torch.tensor(back, dtype=torch.float32).view_as(fed)
-        followed = torch.tensor(orientations, dtype=torch.float64).view(len(term), batch, 4)
+            fed = torch.tensor(back, dtype=torch.float32)
+            if batch > 1:
+                fed = fed.view(batch, -1)
+        followed = torch.tensor(orientations, dtype=torch.float64).view(steps, batch, 4)
         followed = followed / torch.norm(followed, 2, [2], True)
-        return (torch.stack(motions), torch.stack(attentions), followed), (
+        return (motions, inputs.found.narrow(-1, 0, self.tokens), followed), (
             channels.narrow(-1, channels.shape[-1] - kept * size, kept * size),
-            columns.narrow(-1, columns.shape[-1] - kept * self.width, kept * self.width),
-            ring, total, hidden, followed.select(0, -1).view_as(state.orientation), fed, index,
+            columns.narrow(-1, columns.shape[-1] - kept * width, kept * width),
+            pooled.narrow(0, steps, summed), hidden,
+            followed.select(0, -1).view_as(state.orientation), fed.view_as(state.fed),
         )  # fmt: skip
 
 
@@ -277,7 +301,6 @@ class BatchNetwork:
         width = weights.convolution_2.shape[0]
         table = weights.features.view(count, -1, weights.features.shape[1])
         bias = weights.features_bias.view(count, -1).clone()
-        self._accel_scale = table[0, width : width + 3, obs.ACCEL].diagonal()
         self._gyro_scale = table[1, width + 3 : width + 6, obs.GYRO].diagonal()
         joints = table[LEG_TOKENS, :width, QUERY_SIZE + _SINES :].unflatten(-1, (-1, LEGS, JOINTS // LEGS))
         self._leg_weight = torch.stack([joints[leg, :, :, leg].flatten(1).T for leg in range(LEGS)]).contiguous()
@@ -286,7 +309,7 @@ class BatchNetwork:
         self._feature_bias = bias
 
     def start(
-        self, window: NDArray[np.float32], orientation: tuple[float, ...], velocity: tuple[float, ...], index: int
+        self, window: NDArray[np.float32], orientation: tuple[float, ...], velocity: tuple[float, ...]
     ) -> LoopState:
         """The state of one log before the sample that fills its window.
 
@@ -294,14 +317,12 @@ class BatchNetwork:
             window: (29, 47) the samples before, with roll, pitch and velocity as fed back.
             orientation: quaternion x, y, z, w.
             velocity: m/s.
-            index: where the ring of the others stands.
         """
         with torch.inference_mode():
             primed = prime(self._weights, torch.from_numpy(window))
             channels = primed.inputs.view(self._levels, -1)[:, :QUERY_SIZE].clone()
             tilt = window[-self._levels :, obs.ROLL_PITCH].astype(np.float64)
             channels[:, obs.ACCEL] -= torch.from_numpy(gravity(tilt) * (self._gravity / GRAVITY)).to(torch.float32)
-            ring = torch.roll(functional.pad(primed.pooled, [0, 0, 0, 1]), index + 1, dims=0)
             x, y, z, w = orientation
             nose_down, left_up = 2 * (w * y - z * x), 2 * (w * x + y * z)
             level = 1 - 2 * (x * x + y * y)
@@ -311,18 +332,16 @@ class BatchNetwork:
             return LoopState(
                 channels.flatten(),
                 primed.columns,
-                ring,
-                ring.sum(dim=0),
+                functional.pad(primed.pooled, [0, 0, 1, 0]),
                 primed.hidden,
                 torch.tensor(orientation, dtype=torch.float64),
                 fed,
-                index,
             )
 
     def steps(
         self, states: list[LoopState], observation: NDArray[np.float32], turns: FloatArray, moves: NDArray[np.bool_]
     ) -> tuple[LoopOutputs, list[LoopState]]:
-        """n steps of B logs, whose rings stand at the same place.
+        """n steps of B logs.
 
         Args:
             states: B, used up.
@@ -333,39 +352,39 @@ class BatchNetwork:
         Returns:
             Outputs with a batch dimension, and the states after.
         """
-        factors, moving = turns.T.flatten().tolist(), moves.T.flatten().tolist()
+        dt = observation[:, :, obs.DT].transpose(1, 0, 2)
+        factors, moving = (turns.T * dt[:, :, 0]).flatten().tolist(), moves.T.flatten().tolist()
+        # The pooled columns have their batch dimension within.
+        within = [1 if name == "pooled" else 0 for name in LoopState._fields]
         with torch.inference_mode():
             inputs = self._inputs(torch.from_numpy(observation))
             if len(states) == 1:
-                single = LoopInputs(*(value.squeeze(0 if place < 2 else 1) for place, value in enumerate(inputs)))
+                single = LoopInputs(*(value.squeeze(1 if place else 0) for place, value in enumerate(inputs)))
                 (motion, attention, orientation), state = self._loop.run(states[0], single, factors, moving)
-                outputs = LoopOutputs(motion.unsqueeze(1), attention.unsqueeze(1), orientation)
-                return outputs, [LoopState(*state)]
-            *tensors, _ = zip(*states, strict=True)
-            # The ring has its batch dimension within.
-            stacked = (torch.stack(value, dim=1 if place == 2 else 0) for place, value in enumerate(tensors))
-            together = LoopState._make((*stacked, states[0].place))
-            outputs, (*tensors, index) = self._loop.run(together, inputs, factors, moving)
-            parts = [value.unbind(1 if place == 2 else 0) for place, value in enumerate(tensors)]
-            return LoopOutputs(*outputs), [LoopState._make((*part, index)) for part in zip(*parts, strict=True)]
+                motion, attention, after = motion.unsqueeze(1), attention.unsqueeze(1), [LoopState(*state)]
+            else:
+                together = LoopState._make(map(torch.stack, zip(*states, strict=True), within))
+                (motion, attention, orientation), state = self._loop.run(together, inputs, factors, moving)
+                parts = (value.unbind(dim) for value, dim in zip(state, within, strict=True))
+                after = [LoopState._make(part) for part in zip(*parts, strict=True)]
+            motion[..., : VELOCITY.start] *= torch.from_numpy(dt)
+        return LoopOutputs(motion, attention, orientation), after
 
     def _inputs(self, observation: Tensor) -> LoopInputs:
         """What can be said of observations (B, n, 47) before the steps."""
         weights = self._weights
-        batch, steps, _ = observation.shape
-        centred = observation - weights.centre
+        centred = observation.transpose(0, 1) - weights.centre
         torch.nan_to_num_(centred[..., obs.JOINT_TORQUE], 0.0, math.inf, -math.inf)
         channels = centred[..., list(QUERY_CHANNELS)]
         joints = centred[..., obs.JOINT_POSITION.start : obs.JOINT_TORQUE.stop]
-        direct = functional.linear(centred, weights.direct[_SINES:], weights.direct_bias[_SINES:])
-        term, factor = direct.transpose(0, 1).chunk(2, dim=-1)
-        features = self._features(channels.transpose(0, 1), joints.transpose(0, 1))
-        before = weights.convolution_2.shape[0] + weights.gru_hidden_new.shape[1]
-        head = functional.linear(
-            channels.transpose(0, 1), weights.head_1[:, before : before + QUERY_SIZE], weights.head_1_bias
+        term_part = slice(_SINES, _SINES + OUTPUT_SIZE)
+        term = functional.linear(centred, weights.direct[term_part], weights.direct_bias[term_part])
+        width = weights.convolution_2.shape[0]
+        found = channels.new_empty(*channels.shape[:2], len(TOKEN_NAMES) + width + 1)
+        found[..., -1] = channels[..., -1]
+        return LoopInputs(
+            channels.transpose(0, 1).flatten(1), self._features(channels, joints), found, term.contiguous()
         )
-        columns = channels.new_zeros(batch, steps * weights.convolution_2.shape[0])
-        return LoopInputs(channels.flatten(1), columns, features, head, term.contiguous(), factor.contiguous())
 
     def _features(self, channels: Tensor, joints: Tensor) -> Tensor:
         """Features of the tokens (n, B, 6, F) from channels (n, B, 11) and joints (n, B, 36), token by token.
@@ -374,7 +393,6 @@ class BatchNetwork:
         """
         (steps, batch, _), width = channels.shape, self._weights.convolution_2.shape[0]
         features = self._feature_bias.repeat(steps, batch, 1, 1)
-        features[..., 0, width : width + 3] += channels[..., obs.ACCEL] * self._accel_scale
         features[..., 1, width + 3 : width + 6] += channels[..., obs.GYRO] * self._gyro_scale
         # (n, B, quantity, leg, joint) -> (leg, n * B, quantity and joint)
         of_leg = joints.reshape(steps * batch, -1, LEGS, JOINTS // LEGS).permute(2, 0, 1, 3).flatten(-2)
