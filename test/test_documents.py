@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from trace_ros.bags.files import write_log
-from trace_ros.cli import app
+from trace_ros.cli.commands import app
 from trace_ros.robot import RobotDescription
 from trace_ros.sim.course import Course, simulate_course
 

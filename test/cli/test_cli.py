@@ -21,7 +21,8 @@ def trace(monkeypatch, capsys):
 
 
 def test_help_waits_for_neither_torch_nor_simulator_nor_plots():
-    code = "import sys, trace_ros.cli; print(*sorted({'torch', 'mujoco', 'matplotlib', 'plotly'} & set(sys.modules)))"
+    late = "{'torch', 'mujoco', 'matplotlib', 'plotly'}"
+    code = f"import sys, trace_ros.cli.commands; print(*sorted({late} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
 
@@ -52,7 +53,7 @@ def test_a_fault_of_the_disk_is_one_line(monkeypatch, trace):
 
 def test_ctrl_c_ends_a_command_with_130_and_no_traceback(tmp_path):
     arguments = ["simulate", "--course", "demo", "--bag", str(tmp_path / "bag")]
-    code = "import sys, trace_ros.cli; print('ready', flush=True); trace_ros.cli.main()"
+    code = "import trace_ros.cli.commands; print('ready', flush=True); trace_ros.cli.main()"
     process = subprocess.Popen(
         [sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -64,6 +65,30 @@ def test_ctrl_c_ends_a_command_with_130_and_no_traceback(tmp_path):
     assert process.returncode == 130
     assert "Traceback" not in err
     assert not (tmp_path / "bag").exists()
+
+
+def test_ctrl_c_while_libraries_load_ends_quietly():
+    """With an import that takes for ever in place of the first of them."""
+    code = (
+        "import sys, time\n"
+        "class Slow:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'typer': print('loading', flush=True); time.sleep(600)\n"
+        "sys.meta_path.insert(0, Slow())\n"
+        "import runpy; runpy.run_module('trace_ros.cli', run_name='__main__')"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "loading\n"
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60) == ("", "")
+    assert process.returncode == 130
+
+
+def test_the_entry_point_loads_next_to_nothing():
+    code = "import sys, trace_ros.cli; print(*sorted({'numpy', 'typer', 'rich', 'pydantic'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "\n"
 
 
 @pytest.mark.parametrize(
@@ -100,7 +125,7 @@ def test_a_horizon_is_finite(trace):
 
 
 def test_commands_are_registered():
-    from trace_ros.cli import app
+    from trace_ros.cli.commands import app
 
     names = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
     expected = {"simulate", "rollouts", "train", "export", "calibrate", "evaluate", "report", "attention"}

@@ -11,7 +11,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from trace_ros.cli import app
+from trace_ros.cli.commands import app
 from trace_ros.estimator.folding import fold
 from trace_ros.estimator.network import NetworkConfig, TraceNetwork
 from trace_ros.estimator.observation import OBSERVATION_SIZE, WINDOW

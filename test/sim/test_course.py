@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from trace_ros.bags import read_log
-from trace_ros.cli import app
+from trace_ros.cli.commands import app
 from trace_ros.errors import TraceError
 from trace_ros.logs import SensorLog
 from trace_ros.sim.course import Course, PathFollower, simulate_course
