@@ -1,5 +1,7 @@
 """Policies: the weights, the order of joints, the randomisation, and what is refused."""
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import pytest
@@ -128,6 +130,48 @@ def test_a_slower_policy_acts_at_its_own_rate_and_its_targets_hold(go2, policy, 
     for call, target in enumerate(targets):
         action = 0.1 * (call // every + 1)
         np.testing.assert_allclose(target, policy.default_joint_position + action * policy.action_scale, atol=1e-6)
+
+
+def test_a_slow_robot_beside_one_at_full_rate(go2, policy):
+    class Counter(torch.nn.Module):
+        calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            return torch.full((len(x), 12), 0.1 * self.calls)
+
+    counted = WalkingPolicy(policy.description, Counter(), go2)
+    varied = RandomizedPolicy(counted, [UNCHANGED, PolicyVariation(1.0, np.zeros(12), 0.0, slow=True)], 0.01)
+    targets = np.stack([varied.act(observed(2), np.array([False, False])) for _ in range(6)])
+    done = (targets - policy.default_joint_position) / policy.action_scale
+    np.testing.assert_allclose(done[:, 0, 0], [0.1, 0.2, 0.3, 0.4, 0.5, 0.6], atol=1e-6)
+    np.testing.assert_allclose(done[:, 1, 0], [0.1, 0.1, 0.3, 0.3, 0.5, 0.5], atol=1e-6)
+
+
+def test_a_crouched_robot_stands_lower_on_the_same_spot_and_its_policy_does_not_notice(go2, policy):
+    class Echo(torch.nn.Module):
+        def forward(self, x):
+            return x[:, 9:21]  # joint positions relative to the default, as the policy gets them
+
+    crouched = PolicyVariation(1.0, np.zeros(12), 0.0, knee_bend=0.3)
+    varied = RandomizedPolicy(WalkingPolicy(policy.description, Echo(), go2), [UNCHANGED, crouched], 0.01)
+    posture = policy.default_joint_position + np.stack([np.zeros(12), crouched.posture])
+    target = varied.act(replace(observed(2), joint_position=posture), np.array([False, False]))
+    np.testing.assert_allclose(target, posture, atol=1e-6)
+    upright, low = go2.kinematics.forward(posture)
+    assert (low[:, 2] - upright[:, 2] > 0.03).all()
+    np.testing.assert_allclose(low[:, :2], upright[:, :2], atol=0.01)
+
+
+def test_postures_and_slow_robots_are_drawn_only_where_wanted_and_leave_the_rest_as_it_was(policy):
+    config = PolicyRandomizationConfig(knee_bend=(-0.1, 0.4), slow_probability=0.5)
+    drawn = [draw_variation(config, policy, np.random.default_rng(seed)) for seed in range(300)]
+    bends = [variation.knee_bend for variation in drawn]
+    assert (min(bends), max(bends)) == pytest.approx((-0.1, 0.4), abs=0.02)
+    assert 0.4 < np.mean([variation.slow for variation in drawn]) < 0.6
+    plain = draw_variation(PolicyRandomizationConfig(), policy, np.random.default_rng(7))
+    assert (plain.knee_bend, plain.slow) == (0.0, False)
+    assert (plain.scale, plain.low_pass) == (drawn[7].scale, drawn[7].low_pass)
 
 
 def test_legs_may_have_numbers_of_their_own(go2, policy):

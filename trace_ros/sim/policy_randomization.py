@@ -7,7 +7,7 @@ applies to the action scale of whatever policy is used, and the bias keeps its r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
@@ -28,12 +28,18 @@ class PolicyRandomizationConfig(BaseModel):
         action_scale: factor on the policy's action scale.
         action_bias_ratio: standard deviation of the constant bias of each joint's target, as part of the action scale.
         low_pass: coefficient a of ``target = a * previous + (1 - a) * new`` at the policy's rate.
+        knee_bend: rad by which the knees bend more than in the policy's default posture (thighs half as much, so that
+            the feet stay where they are): robots are walked crouched or stretched. The policy does not notice: its
+            joint positions are told relative to the posture. [0, 0]: off.
+        slow_probability: of a rollout whose policy acts at half its rate, which makes longer strides.
     """
 
     model_config = STRICT
     action_scale: Range = (0.7, 1.2)
     action_bias_ratio: Annotated[float, Field(ge=0)] = 0.06
     low_pass: Range = (0.0, 0.6)
+    knee_bend: Range = (0.0, 0.0)
+    slow_probability: Annotated[float, Field(ge=0, le=1)] = 0.0
 
 
 @dataclass(frozen=True)
@@ -44,11 +50,20 @@ class PolicyVariation:
         scale: factor on the action scale.
         bias: (12,) rad, added to the joint targets.
         low_pass: coefficient of the previous target, in [0, 1).
+        knee_bend: rad, beyond the policy's default posture.
+        slow: whether the policy acts at half its rate.
     """
 
     scale: float
     bias: FloatArray
     low_pass: float
+    knee_bend: float = 0.0
+    slow: bool = False
+
+    @property
+    def posture(self) -> FloatArray:
+        """(12,) rad, what the knee bend adds to the joint positions; feet of legs with equal links stay below."""
+        return np.tile(self.knee_bend * np.array([0.0, 0.5, -1.0]), JOINTS // 3)
 
 
 UNCHANGED = PolicyVariation(1.0, np.zeros(JOINTS), 0.0)
@@ -61,7 +76,11 @@ def draw_variation(
     """One rollout's variation."""
     scale = draw(rng, config.action_scale)
     bias = rng.normal(0.0, 1.0, JOINTS) * config.action_bias_ratio * policy.action_scale
-    return PolicyVariation(scale, bias, draw(rng, config.low_pass))
+    low_pass = draw(rng, config.low_pass)
+    # Drawn only where wanted, so that without them a seed gives what it always gave.
+    knee_bend = draw(rng, config.knee_bend) if any(config.knee_bend) else 0.0
+    slow = config.slow_probability > 0 and bool(rng.random() < config.slow_probability)
+    return PolicyVariation(scale, bias, low_pass, knee_bend, slow)
 
 
 # A robot that is told to hold still keeps the mean of its joint positions and targets (hence torques, which carry its
@@ -81,10 +100,12 @@ class RandomizedPolicy:
         """``control_period``: s between two calls of `act`."""
         self.policy = policy
         # A policy of a lower rate is asked at every so-many-th call only.
-        self._every = max(round(1.0 / (policy.description.rate_hz * control_period)), 1)
+        every = max(round(1.0 / (policy.description.rate_hz * control_period)), 1)
+        self._every = np.array([every * (2 if variation.slow else 1) for variation in variations])[:, None]
         self._calls = 0
         self._scale = np.array([variation.scale for variation in variations])[:, None]
-        self._bias = np.stack([variation.bias for variation in variations])
+        self._posture = np.stack([variation.posture for variation in variations])
+        self._bias = np.stack([variation.bias for variation in variations]) + self._posture
         self._low_pass = np.array([variation.low_pass for variation in variations])[:, None]
         self._action = np.zeros((len(variations), JOINTS))
         self._target = np.tile(policy.default_joint_position, (len(variations), 1)) + self._bias
@@ -98,10 +119,11 @@ class RandomizedPolicy:
         """Joint targets (B, 12) rad, package order; robots with ``hold`` (B,) keep still whatever the policy says."""
         policy = self.policy
         action, walking = self._action, self._target
-        if self._calls % self._every == 0:
-            action = policy.act(observed, self._action)
+        if (due := self._calls % self._every == 0).any():
+            unbent = replace(observed, joint_position=observed.joint_position - self._posture)
+            action = np.where(due, policy.act(unbent, self._action), action)
             wanted = policy.joint_target(self._scale * action) + self._bias
-            walking = self._low_pass * self._target + (1 - self._low_pass) * wanted
+            walking = np.where(due, self._low_pass * self._target + (1 - self._low_pass) * wanted, walking)
         self._calls += 1
         self._held_target = self._mean_target + self._approach * (self._held_target - self._mean_target)
         # The joint controllers keep their gains; what holding needs beyond them goes through the targets.
