@@ -45,6 +45,7 @@ setup(
     install_requires=["setuptools", *requirements("requirements.txt")],
     extras_require={
         "train": requirements("requirements-train.txt"),
+        "policy": requirements("requirements-train.txt") + requirements("requirements-policy.txt"),
         "onnxruntime": ["onnx", "onnxruntime"],  # the second engine of the estimator
         "test": ["pytest", "pytest-timeout", "hypothesis"],  # colcon test looks for pytest here
     },

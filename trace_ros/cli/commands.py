@@ -18,6 +18,7 @@ from trace_ros.cli import (
     export,
     finetune,
     latency,
+    policy,
     report,
     robot,
     rollouts,
@@ -52,6 +53,7 @@ app.command("attention", short_help="Compare attention on the feet with their co
 app.command("latency", short_help="How long one step takes, beside other networks.")(latency.latency)
 app.command("soak", short_help="Run the ROS node for long: memory, step times, losses.")(soak.soak)
 app.add_typer(bag.app, name="bag", short_help="Check bags, look into, rescue and convert them.")
+app.add_typer(policy.app, name="policy", short_help="Teach a simulated robot to walk.")
 app.add_typer(robot.app, name="robot", short_help="Look at robot descriptions and check them.")
 
 

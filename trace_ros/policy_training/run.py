@@ -1,0 +1,114 @@
+"""A training of a policy in a folder: checkpoints, what is exported, and going on."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from trace_ros.errors import TraceError
+from trace_ros.policy_training.config import PolicyTrainingConfig
+from trace_ros.policy_training.learner import PolicyLearner, Progress
+from trace_ros.policy_training.policy_file import describe_policy, write_policy_file
+from trace_ros.robot import RobotDescription
+from trace_ros.whole_files import whole_file
+
+CHECKPOINT, STATE, WEIGHTS = "checkpoint.pt", "run.json", "policy.pt"
+_SAVE_INTERVAL_S = 60.0
+
+
+@dataclass(frozen=True)
+class PolicyRun:
+    """What a training left.
+
+    Attributes:
+        policy: the YAML file for the robot file's ``policy:``.
+        update: updates done.
+        hours: spent, earlier parts included.
+        finished: whether the budget is used up.
+    """
+
+    policy: Path
+    update: int
+    hours: float
+    finished: bool
+
+
+def train_policy(
+    folder: Path,
+    robot: RobotDescription,
+    config: PolicyTrainingConfig,
+    seed: int,
+    hours: float,
+    resume: bool,
+    stopped: Callable[[], bool],
+    on_progress: Callable[[Progress, float], None],
+) -> PolicyRun:
+    """Train until the budget is used up or ``stopped`` says so; everything is kept in the folder.
+
+    Args:
+        folder: of the run.
+        robot: whom to train; its own policy, if any, has no part in it.
+        config: everything else.
+        seed: of everything random. A resumed run draws other numbers than an unbroken one.
+        hours: budget in wall-clock time, earlier parts included.
+        resume: go on with what the folder holds.
+        stopped: asked after each update.
+        on_progress: given each update and the hours so far.
+
+    Raises:
+        TraceError: the folder holds another run, or none to resume; see `PolicyLearner`.
+    """
+    settings = {"robot": robot.name, "seed": seed, "config": config.model_dump(mode="json")}
+    before = 0.0
+    if resume:
+        before = _hours_of(folder, settings)
+    elif (folder / STATE).exists():
+        raise TraceError(f"{folder}: holds a run already: go on with --resume, or give another --output")
+    learner = PolicyLearner(robot, config, seed if not before else seed + round(before * 3.6e6))
+    if resume:
+        learner.load(folder / CHECKPOINT)
+    policy = folder / f"{robot.name}_policy.yaml"
+    begun = saved = time.monotonic()
+
+    def spent() -> float:
+        return before + (time.monotonic() - begun) / 3600
+
+    def save() -> None:
+        learner.save(folder / CHECKPOINT)
+        learner.export(folder / WEIGHTS)
+        comment = f"Walking policy of {robot.name}: trace policy train, {learner.steps} steps, seed {seed}."
+        write_policy_file(policy, describe_policy(robot, config, WEIGHTS), comment)
+        with whole_file(folder / STATE) as part:
+            part.write_text(json.dumps({**settings, "hours": spent(), "update": learner.update}, indent=1))
+
+    while spent() < hours and not stopped():
+        progress = learner.learn()
+        on_progress(progress, spent())
+        if time.monotonic() - saved > _SAVE_INTERVAL_S:
+            save()
+            saved = time.monotonic()
+    save()
+    return PolicyRun(policy, learner.update, spent(), spent() >= hours)
+
+
+def _hours_of(folder: Path, settings: dict[str, object]) -> float:
+    """Hours of the run in the folder.
+
+    Raises:
+        TraceError: there is none, or one with other settings.
+    """
+    path = folder / STATE
+    try:
+        kept = json.loads(path.read_text())
+        hours = float(kept["hours"])
+    except FileNotFoundError:
+        raise TraceError(f"{folder}: no run to resume: leave out --resume to begin one") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise TraceError(f"{path}: damaged ({error}): begin anew in another folder") from error
+    for key, value in settings.items():
+        if kept.get(key) != json.loads(json.dumps(value)):
+            raise TraceError(f"{folder}: was begun with another {key}: give the same, or another --output")
+    return hours
