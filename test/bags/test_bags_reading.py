@@ -1,11 +1,13 @@
 """What robots and drivers really put into bags."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from bagmaking import IMU, JOINTS, MS, START, imu, joints, make_bag, normal, odometry, text
 from rosbags.rosbag2 import StoragePlugin
 
-from trace_ros.bags import ReadSettings, Topics, read_bag, read_bag_with_report, read_log, read_odometry
+from trace_ros.bags import ReadSettings, Topics, read_bag, read_bag_with_report, read_log, read_odometry, write_log
 from trace_ros.errors import TraceError
 
 
@@ -391,12 +393,37 @@ def test_missing_metadata_points_to_recover(tmp_path, go2):
         read_bag(path, go2)
 
 
+def test_a_bag_without_its_storage_says_what_to_do(tmp_path, go2):
+    path = make_bag(tmp_path / "bag", normal(go2.joint_names))
+    (path / "bag.mcap").unlink()
+    with pytest.raises(TraceError) as error:
+        read_bag(path, go2)
+    assert str(error.value) == f"{path}: metadata.yaml names bag.mcap, which is missing: copy it there"
+
+
+def test_what_the_effort_is_can_be_said_of_any_log(tmp_path, go2):
+    log = read_bag(make_bag(tmp_path / "bag", normal(go2.joint_names)), go2)
+    log = replace(log, joint_torque=np.ones((len(log), 12)), torque_source="commanded_effort")
+    for name in ("own", "log.npz", "log.csv"):
+        path = tmp_path / name
+        write_log(path, log, go2)
+        assert read_log(path, go2)[0].torque_source == "commanded_effort"
+        assert read_log(path, go2, settings=ReadSettings(joints="hold"))[0].torque_source == "commanded_effort"
+        assert read_log(path, go2, settings=ReadSettings(effort="pd_target"))[0].torque_source == "pd_target"
+        without, _ = read_log(path, go2, settings=ReadSettings(effort="none"))
+        assert without.torque_source == "none"
+        assert without.joint_torque is None
+        if name != "own":
+            with pytest.raises(TraceError, match="in the body's frame already: IMU mounting by urdf is for bags"):
+                read_log(path, go2, settings=ReadSettings(imu_mounting="urdf"))
+
+
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
         ("storage_identifier: mcap", "storage_identifier: rocksdb", "Storage plugin 'rocksdb' not supported"),
         ("version: 9", "version: 99", "version 99 not supported"),
-        ("bag.mcap", "gone.mcap", "missing"),
+        ("bag.mcap", "gone.mcap", r"metadata\.yaml names gone\.mcap, which is missing: copy it there; rescue the rest"),
         ("rosbag2_bagfile_information", "something_else", "metadata key is missing"),
     ],
 )

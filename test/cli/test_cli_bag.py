@@ -1,10 +1,12 @@
 import json
 
+import numpy as np
 import pytest
 from commands import run_trace
 from trajectories import sensor_log, walk
 
-from trace_ros.bags import read_bag, write_bag
+from trace_ros.bags import ReadSettings, read_bag, write_bag
+from trace_ros.logs import SensorLog
 from trace_ros.robot import RobotDescription
 
 LOG = sensor_log(walk(1.0))
@@ -67,6 +69,22 @@ def test_convert_there_and_back(bag, trace, tmp_path):
     again = read_bag(tmp_path / "d", RobotDescription.load("go2"))
     assert (again.joint_torque == LOG.joint_torque).all()
     assert (again.stamp_ns == LOG.stamp_ns).all()
+
+
+def test_an_imu_elsewhere_is_moved_as_the_node_moves_it(bag, trace, tmp_path):
+    go2 = RobotDescription.load("go2")
+    mounted = ("--imu-mounting", "urdf", "--imu-frame", "base_link", "--torque-source", "none")
+    result = trace("bag", "convert", bag, tmp_path / "moved.npz", *mounted)
+    assert result.code == 0, result.err
+    moved = SensorLog.load(tmp_path / "moved.npz")
+    expected = read_bag(bag, go2, settings=ReadSettings(imu_mounting="urdf", imu_frame="base_link", effort="none"))
+    np.testing.assert_array_equal(moved.linear_acceleration, expected.linear_acceleration)
+    assert np.abs(moved.linear_acceleration - LOG.linear_acceleration).max() > 1e-3
+    assert moved.joint_torque is None
+    assert "for .npz and .csv" in trace("bag", "convert", bag, tmp_path / "copy", *mounted).err
+    assert "--imu-frame 'imu' is a link or a frame" in trace("bag", "check", bag, "--imu-frame", "imu").err
+    assert "--imu-mounting 'urd' is none of robot, urdf, tf" in trace("bag", "check", bag, "--imu-mounting", "urd").err
+    assert "'imu7'" in trace("bag", "check", bag, "--imu-mounting", "urdf", "--imu-frame", "imu7").err
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,11 @@ def test_bags_of_the_users(trace, tmp_path):
     assert [(row["engine"], row["course"], row["seed"], row["method"]) for row in rows] == [
         ("recorded", course, 0, method) for course in ("hall", "yard") for method in ("trace", "iekf_sr")
     ]
+    # Read in another way they are other walks, and nothing kept is taken for theirs.
+    moved = ("--imu-mounting", "urdf", "--imu-frame", "base_link", "--output", tmp_path / "moved")
+    assert trace("benchmark", "--bags", bags, *METHODS, *moved).code == 0
+    others = json.loads((tmp_path / "moved" / "benchmark.json").read_text())["rows"]
+    assert all(row["ate_position_m"] != other["ate_position_m"] for row, other in zip(rows, others, strict=True))
     page = (tmp_path / "out" / "benchmark.html").read_text()
     assert "Benchmark of go2: recorded logs" in page
 
@@ -125,6 +130,7 @@ def test_ctrl_c_is_130_and_says_how_to_go_on(trace, monkeypatch, tmp_path):
         ((*BASE[1:], "--robot", "unicorn"), "unicorn"),
         (("--bags", "none"), "none: no such file"),
         (("--bags", ".", "--only", "flat"), "--only does not go with it"),
+        (("--torque-source", "none"), "--torque-source is for recorded logs: give --bags too"),
         (("--imu-topic", "imu"), "--imu-topic is for recorded logs: give --bags too"),
     ],
 )

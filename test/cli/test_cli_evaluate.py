@@ -8,7 +8,7 @@ from commands import run_trace
 from trajectories import disturb, sensor_log, walk
 from untrained import export_untrained
 
-from trace_ros.bags import write_bag, write_log
+from trace_ros.bags import read_log, write_bag, write_log
 from trace_ros.robot import RobotDescription
 
 TRUTH = walk(1.5)
@@ -23,6 +23,7 @@ def files(tmp_path_factory):
     export_untrained(folder / "other.pt", robot, "spot")
     log = sensor_log(TRUTH)
     write_bag(folder / "walk", log, robot, odometry={"odom": disturb(TRUTH)})
+    write_bag(folder / "one", replace(log, reference=TRUTH.select(slice(300, 301))), robot)
     write_log(folder / "blind.npz", replace(log, reference=None), robot)
     return folder
 
@@ -128,6 +129,15 @@ def test_report_writes_page_and_pictures(files, trace, tmp_path):
         (("evaluate", "{f}/walk", "--model", "{f}/model.pt", "--estimate", "{f}/model.pt/e.npz"), "is not a folder"),
         (("evaluate", "{f}/walk", "--model", "{f}/model.pt", "--engine", "jax"), "engine 'jax' is none of torchscript"),
         (("evaluate", "{f}/walk", "--estimator", "iekf", "--engine", "onnxruntime"), "does not run in it"),
+        (("evaluate", "{f}/walk", "--imu-mounting", "tf"), "topic /imu/data: no usable message"),
+        (("evaluate", "{f}/walk", "--torque-source", "motor"), "--torque-source 'motor' is none of commanded_effort"),
+        (("evaluate", "{f}/blind.npz", "--imu-mounting", "tf"), "in the body's frame already"),
+        (("evaluate", "{f}/walk", "--odometry-topic", "odom", "--torque-source", "none"), "does not go with it"),
+        (("evaluate", "--courses", "validation", "--imu-mounting", "tf"), "--imu-mounting does not go with it"),
+        (("evaluate", "--courses", "validation", "--end", "3"), "--end does not go with it"),
+        (("evaluate", "{f}/walk", "--start", "2"), "nothing is left from --start 2 s on: it is 1.498 s long"),
+        (("evaluate", "{f}/walk", "--start", "1", "--end", "1"), "--end 1 is not after --start 1"),
+        (("evaluate", "{f}/one", "--estimator", "leg_odometry"), "the reference has one pose only"),
         (("report", "{f}/walk", "-o", "{f}/model.pt/out"), "is not a folder"),
         (("report", "{f}/none", "-o", "{f}/out"), "no such file"),
     ],
@@ -171,6 +181,40 @@ def test_step_by_step_it_is_the_same_and_the_time_of_a_step_is_told(files, trace
     assert one["metrics"]["ate_position_m"] == pytest.approx(other["metrics"]["ate_position_m"], abs=1e-6)
     courses = trace("evaluate", "--courses", "validation", "--stepwise")
     assert "--courses judges simulated walks: --stepwise does not go with it" in courses.err
+
+
+def test_only_a_part_of_a_log_is_judged(files, trace, tmp_path):
+    part = ("--start", 0.2, "--end", 1.3, "--json", tmp_path / "r.json")
+    for arguments in (
+        ("evaluate", files / "walk", "--model", files / "model.pt", "--estimate", tmp_path / "e.npz"),
+        ("evaluate", files / "walk", "--odometry-topic", "odom", "--estimate", tmp_path / "e.npz"),
+        ("report", files / "walk", "--model", files / "model.pt", "-o", tmp_path / "out"),
+    ):
+        result = trace(*arguments, *part)
+        assert result.code == 0, result.err
+        first = 0 if "--odometry-topic" in arguments else 29
+        metrics = json.loads((tmp_path / "r.json").read_text())["logs"][0]["metrics"]
+        assert metrics["compared_samples"] == 551 - first - 30
+    with np.load(tmp_path / "e.npz") as data:
+        assert data["stamp_ns"][0] - TRUTH.stamp_ns[0] == 200_000_000
+        assert data["stamp_ns"][-1] - TRUTH.stamp_ns[0] == 1_300_000_000
+    whole = read_log(files / "walk", RobotDescription.load("go2"))[0]
+    write_log(tmp_path / "part.npz", whole.select(slice(100, 651)), RobotDescription.load("go2"))
+    ate = []
+    for log, more in ((tmp_path / "part.npz", part[4:]), (files / "walk", part)):
+        assert trace("evaluate", log, "--estimator", "leg_odometry", *more).code == 0
+        ate.append(json.loads((tmp_path / "r.json").read_text())["logs"][0]["metrics"]["ate_position_m"])
+    assert ate[0] == ate[1]
+
+
+def test_how_messages_are_read_is_told_as_to_the_node(files, trace, tmp_path):
+    arguments = ("evaluate", files / "walk", "--model", files / "model.pt", "--json", tmp_path / "r.json")
+    ate = []
+    for more in ((), ("--imu-mounting", "urdf", "--imu-frame", "base_link"), ("--torque-source", "none")):
+        result = trace(*arguments, *more)
+        assert result.code == 0, result.err
+        ate.append(json.loads((tmp_path / "r.json").read_text())["logs"][0]["metrics"]["ate_position_m"])
+    assert len(set(ate)) == 3
 
 
 def test_the_other_engine(files, trace, tmp_path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -38,8 +38,10 @@ def read_log(
 ) -> tuple[SensorLog, BagReport | None]:
     """Read a log from a rosbag2, ``.npz`` or ``.csv``; the report is None unless it is a bag.
 
+    Of the settings only ``effort`` means something to files that are no bags.
+
     Raises:
-        TraceError: missing, not readable, or of another robot.
+        TraceError: missing, not readable, of another robot, or no bag where the settings place the IMU.
     """
     if not path.exists():
         raise TraceError(f"{path}: no such file or directory")
@@ -51,6 +53,13 @@ def read_log(
     log = SensorLog.load(path) if kind == "npz" else read_csv(path, robot)
     if log.robot and log.robot != robot.name:
         raise TraceError(f"{path}: recorded for robot {log.robot!r}, not {robot.name!r}; give --robot {log.robot}")
+    if settings is not None and settings.imu_mounting != "robot":
+        raise TraceError(
+            f"{path}: its readings are in the body's frame already: IMU mounting by {settings.imu_mounting} is for bags"
+        )
+    if settings is not None and "effort" in settings.model_fields_set and log.joint_torque is not None:
+        torque = None if settings.effort == "none" else log.joint_torque
+        log = replace(log, joint_torque=torque, torque_source=settings.effort)
     return log, None
 
 
@@ -80,18 +89,25 @@ def convert(
     robot: RobotDescription,
     storage: Storage = "mcap",
     topics: Topics | None = None,
+    settings: ReadSettings | None = None,
 ) -> Conversion:
     """Convert between rosbag2 storages (all topics, message for message), and between bags, ``.npz`` and ``.csv``.
 
     Raises:
-        TraceError: the source cannot be read or the destination not be written.
+        TraceError: the source cannot be read or the destination not be written, or there are settings for messages that
+            are only copied.
     """
     if not source.exists():
         raise TraceError(f"{source}: no such file or directory")
     if file_kind(source) == file_kind(destination) == "bag":
+        if settings is not None:
+            raise TraceError(
+                f"{destination}: messages are copied from bag to bag as they are; the IMU's mounting and what the "
+                "effort is are for .npz and .csv"
+            )
         copier = copy_bag(source, destination, storage)
         return Conversion(messages=copier.counts, notes=list(topic_notes(copier.left_out)))
-    log, report = read_log(source, robot, topics)
+    log, report = read_log(source, robot, topics, settings)
     write_log(destination, log, robot, storage)
     notes = list(report.notes) if report else []
     if file_kind(destination) == "bag" and log.contact is not None:

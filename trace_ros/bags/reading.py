@@ -41,7 +41,8 @@ class ReadSettings(StreamSettings):
     """How messages become samples: as the estimator node does it, but for the wait, which costs nothing in a file.
 
     Attributes:
-        effort: what the effort in the joint states is; a bag written by this package says so itself.
+        effort: what the effort in the joint states is; unless it is given, a bag written by this package says so
+            itself. "none": the effort is not used.
     """
 
     joint_wait: float = Field(default=1.0, ge=0)
@@ -166,6 +167,8 @@ def _reference_topic(bag: OpenBag, topics: Topics, where: str) -> str | None:
 
 
 def _torque_source(custom: dict[str, str], settings: ReadSettings) -> TorqueSource:
+    if "effort" in settings.model_fields_set:
+        return settings.effort
     known: dict[str, TorqueSource] = {
         "commanded_effort": "commanded_effort",
         "pd_target": "pd_target",

@@ -72,7 +72,7 @@ def recover_bag(
         raise TraceError(f"{path}: no such file or directory")
     files = storage_files(path)
     if not files:
-        raise TraceError(f"{path}: nothing to recover: no .mcap or .db3 file there")
+        raise TraceError(f"{path}: nothing to recover: no .mcap or .db3 file there; copy the recorded ones to it")
     output = output or path.with_name(f"{path.stem}_recovered")
     report = RecoveryReport(output)
     # Nothing is created before the first message is found, so that a hopeless case leaves no empty bag behind.

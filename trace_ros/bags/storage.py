@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -144,4 +145,7 @@ def _damaged(path: Path, error: Exception) -> TraceError:
     if "not supported" in text:
         return TraceError(f"{path}: {text.rstrip('.')}; supported are mcap and sqlite3 bags with plain CDR messages")
     rescue = f"; rescue the rest: trace bag recover {path}" if storage_files(path) else ""
+    if "files are missing" in text:
+        names = ", ".join(Path(name).name for name in re.findall(r"'([^']+)'", text)) or "a storage file"
+        return TraceError(f"{path}: metadata.yaml names {names}, which is missing: copy it there{rescue}")
     return TraceError(f"{path}: truncated or damaged ({text.rstrip('.')}){rescue}")

@@ -13,7 +13,18 @@ from trace_ros.bags.info import TopicInfo
 from trace_ros.bags.storage import Storage
 from trace_ros.cli.bag_check import check
 from trace_ros.cli.common import check_output, console, say, working, write_json
-from trace_ros.cli.options import ImuOption, JointOption, JsonOption, ReferenceOption, RobotOption, chosen_topics
+from trace_ros.cli.options import (
+    FrameOption,
+    ImuOption,
+    JointOption,
+    JsonOption,
+    MountingOption,
+    ReferenceOption,
+    RobotOption,
+    TorqueOption,
+    chosen_topics,
+    read_settings,
+)
 from trace_ros.errors import TraceError
 from trace_ros.robot import RobotDescription
 
@@ -107,14 +118,18 @@ def convert_command(
     imu_topic: ImuOption = None,
     joint_topic: JointOption = None,
     reference_topic: ReferenceOption = None,
+    imu_mounting: MountingOption = None,
+    imu_frame: FrameOption = None,
+    torque_source: TorqueOption = None,
     json_file: JsonOption = None,
 ) -> None:
     """Convert between bag storages (all topics), and between bags, .npz and .csv (IMU, joints, reference)."""
     kind = _storage(storage)
     topics = chosen_topics(imu_topic, joint_topic, reference_topic)
+    reading = read_settings(imu_mounting, imu_frame, torque_source)
     check_output(json_file)
     with working(f"converting {source} to {destination}"):
-        done = convert(source, destination, RobotDescription.load(robot), kind, topics)
+        done = convert(source, destination, RobotDescription.load(robot), kind, topics, reading)
     for note in done.notes:
         say(f"note: {note}")
     what = f"{sum(done.messages.values())} messages on {len(done.messages)} topics" if done.messages else None

@@ -8,7 +8,18 @@ from typing import Annotated
 import typer
 
 from trace_ros.cli.common import check_output, console, working, write_json
-from trace_ros.cli.options import ImuOption, JointOption, JsonOption, ReferenceOption, RobotOption, chosen_topics
+from trace_ros.cli.options import (
+    FrameOption,
+    ImuOption,
+    JointOption,
+    JsonOption,
+    MountingOption,
+    ReferenceOption,
+    RobotOption,
+    TorqueOption,
+    chosen_topics,
+    read_settings,
+)
 from trace_ros.errors import TraceError
 from trace_ros.robot import RobotDescription
 
@@ -19,6 +30,9 @@ def check(
     imu_topic: ImuOption = None,
     joint_topic: JointOption = None,
     reference_topic: ReferenceOption = None,
+    imu_mounting: MountingOption = None,
+    imu_frame: FrameOption = None,
+    torque_source: TorqueOption = None,
     limits: Annotated[
         Path | None, typer.Option(help="YAML file with limits of the checks (docs/logs.md) that differ.")
     ] = None,
@@ -31,6 +45,7 @@ def check(
     """
     check_output(json_file)
     topics = chosen_topics(imu_topic, joint_topic, reference_topic)
+    reading = read_settings(imu_mounting, imu_frame, torque_source)
     description = RobotDescription.load(robot)
     # Imported here, so that --help and the other commands need not wait for it.
     from trace_ros.checks.log import check_log_file
@@ -39,7 +54,7 @@ def check(
 
     settings = load_yaml_model(LogCheckSettings, limits, "limits") if limits is not None else LogCheckSettings()
     with working(f"reading {bag}") as tell:
-        report = check_log_file(bag, description, topics, settings, tell=tell)
+        report = check_log_file(bag, description, topics, settings, reading, tell)
     console.print(f"{bag}, robot {description.name}", highlight=False, soft_wrap=True)
     width = max((len(fact.subject) for fact in report.facts), default=0)
     for fact in report.facts:

@@ -14,13 +14,17 @@ from rich.table import Table
 
 from trace_ros.cli.common import check_output, console, progress_bar, say, write_json
 from trace_ros.cli.options import (
+    FrameOption,
     ImuOption,
     JointOption,
     JsonOption,
+    MountingOption,
     ReferenceOption,
     RobotOption,
+    TorqueOption,
     chosen_topics,
     comma_parts,
+    read_settings,
     seed_numbers,
 )
 from trace_ros.errors import TraceError
@@ -66,6 +70,9 @@ def benchmark(
     imu_topic: ImuOption = None,
     joint_topic: JointOption = None,
     reference_topic: ReferenceOption = None,
+    imu_mounting: MountingOption = None,
+    imu_frame: FrameOption = None,
+    torque_source: TorqueOption = None,
     json_file: JsonOption = None,
 ) -> None:
     """Compare estimators on simulated courses, or on bags of yours, and write tables and a page.
@@ -74,10 +81,12 @@ def benchmark(
     """
     for_courses = {"--courses": courses, "--only": only, "--seeds": seeds, "--engines": engines, "--quick": quick}
     for_bags = {"--imu-topic": imu_topic, "--joint-topic": joint_topic, "--reference-topic": reference_topic}
+    for_bags |= {"--imu-mounting": imu_mounting, "--imu-frame": imu_frame, "--torque-source": torque_source}
     if bags is not None and (given := [name for name, value in for_courses.items() if value]):
         raise TraceError(f"--bags compares on recorded logs: {given[0]} does not go with it")
     if bags is None and (given := [name for name, value in for_bags.items() if value]):
         raise TraceError(f"{given[0]} is for recorded logs: give --bags too")
+    reading = read_settings(imu_mounting, imu_frame, torque_source)
     check_output(output, folder=True)
     check_output(cache, folder=True)
     check_output(json_file)
@@ -96,7 +105,7 @@ def benchmark(
 
     notes: list[str] = []
     if bags is not None:
-        walks = recorded_walks(bags, chosen_topics(imu_topic, joint_topic, reference_topic))
+        walks = recorded_walks(bags, chosen_topics(imu_topic, joint_topic, reference_topic), reading)
     else:
         chosen = CourseSet.load(courses or "courses")
         names = None if only is None else comma_parts("--only", only)

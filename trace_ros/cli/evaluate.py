@@ -11,18 +11,24 @@ from trace_ros.cli.common import check_output, console, write_json
 from trace_ros.cli.options import (
     AlignmentOption,
     BackendOption,
+    EndOption,
     EngineOption,
     EstimatorOption,
+    FrameOption,
     HorizonOption,
     ImuOption,
     InitialOption,
     JointOption,
     JsonOption,
+    MountingOption,
     OdometryOption,
     ReferenceOption,
     RobotOption,
+    StartOption,
+    TorqueOption,
     chosen_topics,
     metric_settings,
+    read_settings,
 )
 from trace_ros.errors import TraceError
 from trace_ros.robot import RobotDescription
@@ -59,10 +65,15 @@ def evaluate(
     alignment: AlignmentOption = "posyaw",
     horizon: HorizonOption = 10.0,
     initial: InitialOption = "gravity",
+    start: StartOption = 0.0,
+    end: EndOption = None,
     odometry_topic: OdometryOption = None,
     imu_topic: ImuOption = None,
     joint_topic: JointOption = None,
     reference_topic: ReferenceOption = None,
+    imu_mounting: MountingOption = None,
+    imu_frame: FrameOption = None,
+    torque_source: TorqueOption = None,
     stepwise: Annotated[
         bool, typer.Option("--stepwise", help="Step sample by sample, as the node does, and take the time of a step.")
     ] = False,
@@ -86,6 +97,11 @@ def evaluate(
             "--imu-topic": imu_topic,
             "--joint-topic": joint_topic,
             "--reference-topic": reference_topic,
+            "--imu-mounting": imu_mounting,
+            "--imu-frame": imu_frame,
+            "--torque-source": torque_source,
+            "--start": start,
+            "--end": end is not None,
             "--stepwise": stepwise,
             "--estimate": estimate,
             "--report": report,
@@ -131,6 +147,7 @@ def evaluate(
     check_output(json_file)
     settings = metric_settings(alignment, horizon)
     topics = chosen_topics(imu_topic, joint_topic, reference_topic)
+    reading = read_settings(imu_mounting, imu_frame, torque_source)
     # Imported here, so that --help and the other commands need not wait for torch and the plotting libraries.
     from trace_ros.cli.evaluation import announce_report, evaluate_logs, result, show, subject
     from trace_ros.evaluation.runner import write_estimate
@@ -147,6 +164,9 @@ def evaluate(
         engine,
         stepwise,
         jobs or 2,
+        reading,
+        start,
+        end,
     )
     show(evaluations, settings, subject(robot, loaded, odometry_topic))
     if estimate is not None:

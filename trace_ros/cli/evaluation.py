@@ -6,12 +6,12 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import torch
 from rich.table import Table
 
-from trace_ros.bags import Topics, read_log, read_odometry
+from trace_ros.bags import ReadSettings, Topics, read_log, read_odometry
 from trace_ros.bags.files import file_kind
 from trace_ros.baselines.registry import TRACE, check_estimator, load_estimator
 from trace_ros.cli.common import console, progress_bar, say
@@ -22,7 +22,10 @@ from trace_ros.estimator.interface import Estimator
 from trace_ros.evaluation.metrics import MetricSettings, Statistics
 from trace_ros.evaluation.report import alignment_text, metric_rows, run_rows, summary_rows, write_report
 from trace_ros.evaluation.runner import Evaluation, InitialPose, evaluate_odometry, evaluate_runs, file_names
+from trace_ros.logs import SensorLog, Trajectory
 from trace_ros.robot import RobotDescription
+
+Recorded = TypeVar("Recorded", SensorLog, Trajectory)
 
 
 def evaluate_logs(
@@ -37,8 +40,13 @@ def evaluate_logs(
     engine: str = DEFAULT_ENGINE,
     stepwise: bool = False,
     threads: int = 2,
+    reading: ReadSettings | None = None,
+    start_s: float = 0.0,
+    end_s: float | None = None,
 ) -> tuple[Estimator | None, list[Evaluation]]:
     """Read logs and evaluate them, with progress: TRACE all at once, others (and recorded odometry) one by one.
+
+    Of each only what lies between ``start_s`` and ``end_s`` (s since its first sample): the estimator begins there.
 
     Returns:
         The estimator that was used, None for a recorded odometry; and an evaluation for each log.
@@ -48,6 +56,10 @@ def evaluate_logs(
     """
     if initial not in get_args(InitialPose):
         raise TraceError(f"--initial {initial!r} is none of {', '.join(get_args(InitialPose))}")
+    if end_s is not None and end_s <= start_s:
+        raise TraceError(f"--end {end_s:g} is not after --start {start_s:g}")
+    if odometry_topic is not None and reading is not None:
+        raise TraceError("--odometry-topic judges what was recorded: how IMU and joints are read does not go with it")
     check_estimator(name_of_estimator)
     description = RobotDescription.load(robot)
     for path in logs:
@@ -63,17 +75,17 @@ def evaluate_logs(
         estimator = load_estimator(name_of_estimator, description, model, engine=engine)
     if odometry_topic is not None:
         return None, [
-            _judge_odometry(path, name, odometry_topic, topics, settings)
+            _judge_odometry(path, name, odometry_topic, topics, settings, start_s, end_s)
             for path, name in zip(logs, names, strict=True)
         ]
     assert estimator is not None
     read = []
     for path in logs:
         say(f"reading {path}")
-        log, bag_report = read_log(path, description, topics)
+        log, bag_report = read_log(path, description, topics, reading)
         for note in bag_report.notes if bag_report else ():
             say(f"note: {note}")
-        read.append(log)
+        read.append(_cut(log, path, start_s, end_s))
     with progress_bar() as progress:
         task = progress.add_task(names[0] if len(names) == 1 else f"{len(names)} logs", total=sum(map(len, read)))
         evaluations = evaluate_runs(
@@ -89,9 +101,22 @@ def evaluate_logs(
     return estimator, evaluations
 
 
-def _judge_odometry(path: Path, name: str, topic: str, topics: Topics, settings: MetricSettings) -> Evaluation:
+def _cut(recorded: Recorded, path: Path, start_s: float, end_s: float | None) -> Recorded:
+    """What lies between two times (s since the first sample)."""
+    if not start_s and end_s is None:
+        return recorded
+    seconds = (recorded.stamp_ns - recorded.stamp_ns[0]) * 1e-9
+    wanted = (seconds >= start_s) & (seconds <= (seconds[-1] if end_s is None else end_s))
+    if not wanted.any():
+        raise TraceError(f"{path}: nothing is left from --start {start_s:g} s on: it is {seconds[-1]:.3f} s long")
+    return recorded.select(wanted)
+
+
+def _judge_odometry(
+    path: Path, name: str, topic: str, topics: Topics, settings: MetricSettings, start_s: float, end_s: float | None
+) -> Evaluation:
     assert topics.reference is not None
-    trajectory = read_odometry(path, topic, topics.reference)
+    trajectory = _cut(read_odometry(path, topic, topics.reference), path, start_s, end_s)
     try:
         reference = read_odometry(path, topics.reference)
     except TraceError:

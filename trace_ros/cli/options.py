@@ -7,10 +7,12 @@ from typing import Annotated, get_args
 
 import typer
 
-from trace_ros.bags import Topics
+from trace_ros.bags import ReadSettings, Topics
 from trace_ros.errors import TraceError
 from trace_ros.evaluation.alignment import AlignmentMode
 from trace_ros.evaluation.metrics import MetricSettings
+from trace_ros.logs import TorqueSource
+from trace_ros.streams.mounting import MountingSource
 
 Logs = Annotated[list[Path], typer.Argument(help="Logs: rosbag2 directories, .mcap, .db3, .npz or .csv files.")]
 RobotOption = Annotated[str, typer.Option(help="Name of a robot, or the path of its YAML file.")]
@@ -28,6 +30,29 @@ JointOption = Annotated[
     str | None, typer.Option(help="sensor_msgs/JointState topic [joint_states, else the only one].")
 ]
 ReferenceOption = Annotated[str | None, typer.Option(help="nav_msgs/Odometry topic of the truth [reference/odom].")]
+MountingOption = Annotated[
+    str | None,
+    typer.Option(
+        "--imu-mounting",
+        help="Where the IMU's place in the body is read from: robot (its file), urdf, or tf (the bag's /tf_static), "
+        "as by the node [robot].",
+    ),
+]
+FrameOption = Annotated[
+    str | None, typer.Option("--imu-frame", help="That link or frame [frame_id of the IMU's messages].")
+]
+TorqueOption = Annotated[
+    str | None,
+    typer.Option(
+        "--torque-source",
+        help="What the joints' effort is: commanded_effort, pd_target, measured_effort, or none: do not use it "
+        "[what the log says, else measured_effort].",
+    ),
+]
+StartOption = Annotated[float, typer.Option(help="Leave out what is before, s since the log's first sample.", min=0.0)]
+EndOption = Annotated[
+    float | None, typer.Option(help="Leave out what is after, s since the log's first sample.", min=0.0)
+]
 EstimatorOption = Annotated[
     str, typer.Option(help="trace, iekf, iekf_sr, leg_odometry, legolas, nmn_iekf or mlp (docs/baselines.md).")
 ]
@@ -55,6 +80,24 @@ def chosen_topics(imu: str | None, joint_states: str | None, reference: str | No
     """Topics with only those set that were given, so that the others may be found by type."""
     given = {"imu": imu, "joint_states": joint_states, "reference": reference}
     return Topics(**{name: value for name, value in given.items() if value})
+
+
+def read_settings(imu_mounting: str | None, imu_frame: str | None, torque_source: str | None) -> ReadSettings | None:
+    """How messages become samples, with only that set which was given; None where nothing was.
+
+    Raises:
+        TraceError: a value that is none, or a frame for a mounting that needs none.
+    """
+    choices = {"--imu-mounting": (imu_mounting, MountingSource), "--torque-source": (torque_source, TorqueSource)}
+    for option, (value, allowed) in choices.items():
+        if value is not None and value not in get_args(allowed):
+            raise TraceError(f"{option} {value!r} is none of {', '.join(get_args(allowed))}")
+    if imu_frame and imu_mounting not in ("urdf", "tf"):
+        raise TraceError(f"--imu-frame {imu_frame!r} is a link or a frame: give --imu-mounting urdf or tf too")
+    given = {"imu_mounting": imu_mounting, "imu_frame": imu_frame, "effort": torque_source}
+    if not (values := {name: value for name, value in given.items() if value}):
+        return None
+    return ReadSettings.model_validate(values)
 
 
 MAX_SEED = 2**31 - 1

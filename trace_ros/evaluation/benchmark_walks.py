@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from trace_ros.bags import Topics, read_log, write_bag
+from trace_ros.bags import ReadSettings, Topics, read_log, write_bag
 from trace_ros.bags.files import file_kind
 from trace_ros.bags.storage import is_bag, storage_files
 from trace_ros.errors import TraceError
@@ -50,6 +50,7 @@ class Walk:
         key: name that changes with the log's content, fit for a file.
         plan: how to simulate it, or None: it is there.
         topics: of a recorded bag.
+        reading: how its messages become samples, where not as usual.
     """
 
     engine: str
@@ -59,6 +60,7 @@ class Walk:
     key: str
     plan: Course | None
     topics: Topics | None = None
+    reading: ReadSettings | None = None
 
     @property
     def missing(self) -> bool:
@@ -121,8 +123,8 @@ def simulated_walks(courses: CourseSet, robot: RobotDescription, engines: Sequen
     return walks
 
 
-def recorded_walks(folder: Path, topics: Topics | None = None) -> list[Walk]:
-    """The logs in a folder, by name, or the one bag that it is.
+def recorded_walks(folder: Path, topics: Topics | None = None, reading: ReadSettings | None = None) -> list[Walk]:
+    """The logs in a folder, by name, or the one bag that it is; all are read in the same way.
 
     Logs are rosbag2 directories, ``.mcap``, ``.db3`` and ``.npz`` files.
 
@@ -140,13 +142,15 @@ def recorded_walks(folder: Path, topics: Topics | None = None) -> list[Walk]:
         raise TraceError(f"{folder}: holds no log (rosbag2 directories, .mcap, .db3 or .npz files)")
     names = file_names([path.resolve().stem for path in paths])
     return [
-        Walk(RECORDED, name, 0, path, f"{name}-{_recording_digest(path, topics)}", None, topics)
+        Walk(RECORDED, name, 0, path, f"{name}-{_recording_digest(path, topics, reading)}", None, topics, reading)
         for path, name in zip(paths, names, strict=True)
     ]
 
 
-def _recording_digest(path: Path, topics: Topics | None) -> str:
+def _recording_digest(path: Path, topics: Topics | None, reading: ReadSettings | None) -> str:
     digest = hashlib.sha256((topics or Topics()).model_dump_json().encode())
+    if reading is not None:
+        digest.update(reading.model_dump_json().encode())
     for file in storage_files(path) or [path]:
         status = file.stat()  # gigabytes are not read twice only to know whether they changed
         digest.update(f"{file.name} {status.st_size} {status.st_mtime_ns}".encode())
@@ -165,7 +169,7 @@ def walk_log(walk: Walk, robot: RobotDescription, progress: Callable[[float], No
         TraceError: the robot fell; the log cannot be read or written; or a recorded one has no reference.
     """
     if walk.plan is None:
-        log, _ = read_log(walk.log, robot, walk.topics)
+        log, _ = read_log(walk.log, robot, walk.topics, walk.reading)
         poses = 0 if log.reference is None else len(log.reference)
         if poses < 2:
             wanted = "reference/odom" if walk.topics is None else walk.topics.reference
