@@ -240,6 +240,11 @@ def _evaluation(
     if reference is None:
         note = "no reference in the log (topic reference/odom, or --reference-topic): no errors can be computed"
         return Evaluation(name, source, log, None, trajectory, notes=(note,), **more)
+    if len(reference) < 2:
+        raise TraceError(
+            f"{name}: the reference has one pose only, and errors need two and more at the estimate's times: "
+            "record it along with the sensors, or name another topic (--reference-topic)"
+        )
     settings = settings or MetricSettings()
     try:
         comparison = compare(trajectory, reference, settings)
