@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from trace_ros.estimator.batch_plan import Rate, _all_plain, recurrence, stationary
 from trace_ros.estimator.batch_pose import Motions, follow, turned
-from trace_ros.estimator.error_model import ErrorModel
+from trace_ros.estimator.error_model import ErrorModel, LinearVelocityError
 from trace_ros.estimator.odometry import PoseIntegrator
 from trace_ros.estimator.stationary import StationaryDetector
 from trace_ros.geometry import GRAVITY
@@ -82,7 +82,9 @@ def test_poses_and_covariance_are_those_of_the_integrator():
     jump, wider, turnings = np.zeros((rows, 3)), np.zeros(rows), np.zeros(rows)
     jump[400], jump[1000] = (0.3, -0.2, 0.1), (0.0, 0.1, 0.0)
     wider[[30, 400, 700, 1000]], turnings[[30, 400, 1000]] = (1e-6, 0.04, 1e-5, 0.3), (1e-8, 0.02, 0.1)
-    model = ErrorModel()
+    # These made up motions shake the body by about 5 000 rad/s^2, and heave it by 1 m/s.
+    yields = {"per_yield": (0.02, 0.01, 0.3), "heave_per_shock": 1e-4, "yield_time": 0.2}
+    model = ErrorModel(linear_velocity=LinearVelocityError.model_validate(yields))
     pose = PoseIntegrator(model)
     pose.set_pose((1.0, 2.0, 3.0), (0.1, -0.2, 0.3, 0.9))
     position, orientation, covariance = [], [], []

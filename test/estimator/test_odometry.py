@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from pydantic import ValidationError
 from scipy.spatial.transform import Rotation
 
-from trace_ros.estimator.error_model import ErrorModel, PoseCovariance
+from trace_ros.estimator.error_model import ErrorModel, LinearVelocityError, PoseCovariance
 from trace_ros.estimator.odometry import PoseIntegrator
 from trace_ros.geometry import roll_pitch_yaw
 
@@ -53,6 +53,7 @@ def all_silent(**changes) -> ErrorModel:
     return ErrorModel.model_validate(quiet | changes)
 
 
+@settings(deadline=None)
 @given(
     increments,
     arrays(float, 20, elements=st.floats(1e-4, 0.5)),
@@ -75,6 +76,7 @@ def test_covariances_stay_symmetric_and_positive_definite(steps, times, doubts, 
                 np.linalg.cholesky(covariance)
 
 
+@settings(deadline=None)
 @given(
     increments,
     st.fixed_dictionaries(
@@ -256,6 +258,36 @@ def test_twist_is_less_certain_the_more_happens():
     expected = (*angular.base[:2], np.hypot(angular.base[2], 1000 * angular.per_acceleration[2]))
     np.testing.assert_allclose(np.sqrt(np.diag(pose.twist_covariance))[3:], expected)
     assert pose.position == zero
+
+
+def test_ground_that_gives_way_makes_the_velocity_uncertain():
+    """A body that heaves and is not shaken; how strongly it walks does not count, nor a stand in between."""
+    more = {"per_yield": (0.02, 0.01, 0.3), "heave_per_shock": 0.005, "yield_time": 1.0, "per_speed": (0,) * 3}
+    error = LinearVelocityError.model_validate(more | {"per_rate": (0,) * 3})
+    pose = PoseIntegrator(ErrorModel(linear_velocity=error))
+
+    def added(heave, shock, steps=4000):
+        """What the later half of the steps adds to sigma; of m/s and rad/s^2, root mean squares."""
+        found = []
+        for step in range(steps):
+            sign = 1 if step % 2 else -1  # of both; about 2 rad/s^2 for each rad/s within 2 ms
+            pose.advance((0.0, 0.0, 0.002 * sign * heave), (0.0, 0.002 * sign * shock * 0.001, 0.0), 0.002)
+            found.append(np.diag(pose.twist_covariance)[:3] - np.square(error.base))
+        return np.sqrt(np.maximum(found[steps // 2 :], 0).mean(axis=0))
+
+    assert not added(0.1, 30.0).any()
+    for scale in (1.0, 0.2):
+        pose.set_pose((0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 1.0))
+        # Twice the usual heaving for the shocks: (4 - 1) / (4 + 1) of all.
+        np.testing.assert_allclose(added(0.1 * scale, 10.0 * scale), 0.6 * np.array(error.per_yield), rtol=0.02)
+    for _ in range(1000):
+        pose.hold()
+    np.testing.assert_allclose(np.sqrt(np.diag(pose.twist_covariance)[:3]), ErrorModel().standing_linear_velocity)
+    np.testing.assert_allclose(added(0.02, 2.0, 2), 0.6 * np.array(error.per_yield), rtol=0.1)
+
+
+def test_a_model_from_before_the_ground_was_judged_keeps_its_covariance():
+    assert not any(LinearVelocityError.model_validate({"base": (0.01, 0.02, 0.03)}).per_yield)
 
 
 def test_widen_adds_variance_to_position_and_heading():

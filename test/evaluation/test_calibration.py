@@ -150,6 +150,8 @@ def test_fit_finds_the_model_that_the_errors_were_drawn_from(fit):
     np.testing.assert_allclose(angular.per_acceleration, TRUTH.angular_velocity.per_acceleration, rtol=0.1, atol=3e-4)
     np.testing.assert_allclose(fit.standing_linear_velocity, TRUTH.standing_linear_velocity, rtol=0.05)
     np.testing.assert_allclose(fit.standing_angular_velocity, TRUTH.standing_angular_velocity, rtol=0.05)
+    assert linear.heave_per_shock == pytest.approx(TRUTH.linear_velocity.heave_per_shock, rel=0.1)
+    np.testing.assert_allclose(linear.per_yield, TRUTH.linear_velocity.per_yield, rtol=0.2, atol=0.015)
     assert fit.tilt == pytest.approx(TRUTH.tilt, rel=0.2)
 
 

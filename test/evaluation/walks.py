@@ -16,6 +16,8 @@ TRUTH = ErrorModel(
         per_rate=(0.0, 0.02, 0.0),
         per_doubt=(0.2, 0.3, 0.0),
         usual_doubt=0.5,
+        per_yield=(0.0, 0.0, 0.08),
+        heave_per_shock=0.003,
     ),
     angular_velocity=AngularVelocityError(base=(0.02, 0.01, 0.03), per_acceleration=(0.002, 0.001, 0.0)),
     standing_linear_velocity=(0.002, 0.001, 0.003),
@@ -47,8 +49,13 @@ def drawn_walk(seed: int, duration_s: float = 60.0, model: ErrorModel = TRUTH) -
     speed = rng.uniform(0.2, 1.0) * moving
     turn_rate = 0.5 * np.sin(np.arange(steps) * dt / rng.uniform(2, 6) + rng.uniform(0, 6)) * moving
     doubt = 0.5 + 0.2 * np.sin(np.arange(steps) * dt / 3 + rng.uniform(0, 6))
-    terms = np.column_stack((np.ones(steps), speed**2, turn_rate**2))
-    sigma = np.sqrt(linear_variances(model, terms, doubt))
+    # Every other robot walks on firm ground.
+    heave = (
+        np.full(steps, model.linear_velocity.heave_per_shock * (rng.uniform(1, 3) if seed % 2 else rng.uniform(0.5, 1)))
+        ** 2
+    )
+    conditions = np.column_stack((np.ones(steps), speed**2, turn_rate**2, doubt, heave))
+    sigma = np.sqrt(linear_variances(model, conditions))
     velocity_error = sigma * (
         model.slow_share * process(model.slow_time, 3)
         + np.sqrt(2 * np.array(model.fast_time) / dt) * rng.normal(size=(steps, 3))
@@ -64,9 +71,9 @@ def drawn_walk(seed: int, duration_s: float = 60.0, model: ErrorModel = TRUTH) -
     seen[:, 2] -= tilt[:, 1] * speed
     true_position = np.vstack((np.zeros(3), np.cumsum(dt * about_z(true_heading[:-1]).apply(true), axis=0)))
     position = np.vstack((np.zeros(3), np.cumsum(dt * about_z(heading[:-1]).apply(seen), axis=0)))
-    twist_terms = np.column_stack((terms, rng.uniform(0, 400, (steps, 3))))
+    acceleration = rng.uniform(0, 400, (steps, 3))
     angular = model.angular_velocity
-    angular_sigma = np.sqrt(np.square(angular.base) + np.square(angular.per_acceleration) * twist_terms[:, 3:])
+    angular_sigma = np.sqrt(np.square(angular.base) + np.square(angular.per_acceleration) * acceleration)
     twist_sigma = np.where(
         moving[:, None] > 0,
         np.hstack((sigma, angular_sigma)),
@@ -75,12 +82,11 @@ def drawn_walk(seed: int, duration_s: float = 60.0, model: ErrorModel = TRUTH) -
     return Walk(
         f"drawn_{seed}",
         twist_sigma * rng.normal(size=(steps, 6)),
-        twist_terms,
-        doubt,
+        conditions,
+        acceleration,
         moving == 0,
         dt * moving,
-        terms,
-        doubt,
+        conditions,
         position,
         true_position,
         quaternions(heading, np.vstack((tilt, tilt[-1:]))),

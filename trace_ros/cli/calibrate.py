@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
 
 TOLERANCE = 0.05
 """How far from nominal a coverage may be without being marked."""
+
+
+_OF_COURSE = ("vx", "vy", "vz", "x, y", "z", "roll, pitch", "yaw")
+"""Axes that are told course by course."""
 
 
 def calibrate(
@@ -51,9 +57,9 @@ def calibrate(
     description = RobotDescription.load(robot)
     # Imported here, so that --help and the other commands need not wait for torch and the plotting libraries.
     from trace_ros.estimator.checkpoint import load_model, write_card
-    from trace_ros.evaluation.calibration import CalibrationSettings, Walker, judge
+    from trace_ros.evaluation.calibration import CalibrationSettings, Walker, judge, judge_courses
     from trace_ros.evaluation.calibration_plot import plot_calibration
-    from trace_ros.evaluation.courses import DEFAULT_CACHE
+    from trace_ros.evaluation.courses import DEFAULT_CACHE, MOST_WALKS, in_parts
     from trace_ros.evaluation.error_fit import fit_error_model
     from trace_ros.evaluation.processes import spread
 
@@ -67,14 +73,23 @@ def calibrate(
     runs = [*for_fit, *for_judging]
     missing = sum(not run.log.is_file() for run in runs)
     say(f"{len(for_fit)} walks to fit, {len(for_judging)} to judge, {missing} to be simulated; processes: {jobs}")
-    walker = Walker(path, description, settings, frozenset(fitted))
+    parts = in_parts(len(runs), jobs, MOST_WALKS)
     try:
         with progress_bar() as progress:
-            task = progress.add_task("walks", total=len(runs))
-            walks = spread(walker, runs, jobs, lambda done: progress.update(task, completed=done))
+            task = progress.add_task("walks", total=len(parts))
+            walked = spread(
+                Walker(path, description, settings),
+                [tuple(runs[index] for index in part) for part in parts],
+                jobs,
+                lambda done: progress.update(task, completed=done),
+            )
+        found = dict(zip((index for part in parts for index in part), chain.from_iterable(walked), strict=True))
+        walks = [found[index] for index in range(len(runs))]
+        to_fit, to_judge = walks[: len(for_fit)], walks[len(for_fit) :]
         say("fitting" if for_fit else "judging")
-        fit = fit_error_model(walks[: len(for_fit)], settings) if for_fit else loaded.card.error_model
-        judgement = judge(fit, walks[len(for_fit) :], settings)
+        fit = fit_error_model(to_fit, settings) if for_fit else loaded.card.error_model
+        judgement = judge(fit, to_judge, settings)
+        by_course = judge_courses(fit, to_judge, [run.course for run in for_judging], settings)
     except KeyboardInterrupt:
         say("stopped before the end; the logs that are simulated stay, nothing else was written")
         raise typer.Exit(130) from None
@@ -87,6 +102,7 @@ def calibrate(
         "walks_held_out": len(for_judging),
         "coverage": judgement.rows(),
         "joint_position": judgement.joint(),
+        "by_course": {course: own.rows() for course, own in by_course.items()},
         "growth": [
             {"horizon_s": horizon, "measured": values[0].tolist(), "predicted": values[1].tolist()}
             for horizon, values in judgement.growth.items()
@@ -94,9 +110,11 @@ def calibrate(
     }
     title = f"{path} on {description.name}, {len(for_judging)} held-out walks"
     _show(judgement, title)
+    if len(by_course) > 1:
+        _show_courses(by_course)
     if write:
         card = loaded.card
-        kept = {name: value for name, value in result.items() if name not in ("command", "growth")}
+        kept = {name: value for name, value in result.items() if name not in ("command", "growth", "by_course")}
         card = card.model_copy(update={"error_model": fit, "figures": card.figures | {"calibration": kept}})
         console.print(f"wrote {path} and {write_card(path, card)}", highlight=False, soft_wrap=True)
     if plot is not None:
@@ -148,3 +166,20 @@ def _show(judgement: Judgement, title: str) -> None:
     table.add_row("position ellipsoid", "xyz", *joint)
     console.print(table)
     console.print(f"farthest from nominal: {100 * worst:.1f} points")
+
+
+def _show_courses(judgements: Mapping[str, Judgement]) -> None:
+    from trace_ros.evaluation.calibration import nominal
+
+    few = "of few walks, the errors that last a whole walk show as too many or too few"
+    title = f"course by course: errors within 1 ({100 * nominal(1):.1f}) and 2 ({100 * nominal(2):.1f}) sigma, %"
+    table = Table(title=f"{title}\n{few}")
+    rows = {course: judgement.rows() for course, judgement in judgements.items()}
+    table.add_column("course", no_wrap=True)
+    for row in next(iter(rows.values())):
+        if row["axis"] in _OF_COURSE:
+            table.add_column(f"{row['of'].split()[0]}\n{row['axis']}", justify="right")
+    for course, own in rows.items():
+        shares = [row["coverage"] for row in own if row["axis"] in _OF_COURSE]
+        table.add_row(course, *(f"{100 * share[0]:.0f} {100 * share[1]:.0f}" for share in shares))
+    console.print(table)

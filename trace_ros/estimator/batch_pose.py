@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trace_ros.estimator.batch_plan import Flags
-from trace_ros.estimator.error_model import ErrorModel, PoseCovariance
+from trace_ros.estimator.error_model import ErrorModel, PoseCovariance, unexplained
 from trace_ros.estimator.recurrence import recurrence
 from trace_ros.logs import FloatArray
 
@@ -101,8 +101,14 @@ def _velocity_deviation(motions: Motions, model: ErrorModel) -> FloatArray:
     excess = np.maximum(0.0, doubt - error.usual_doubt)
     square = 1.0 / motions.dt**2
     speed, rate = (square * (value**2).sum(axis=1) for value in (motions.displacement, motions.rotation))
-    terms = np.column_stack((np.ones(len(speed)), speed, rate, excess**2))
-    squares = np.square((error.base, error.per_speed, error.per_rate, error.per_doubt))
+    turning = motions.rotation / motions.dt[:, None]
+    acceleration = np.diff(turning, axis=0, prepend=np.zeros((1, 3))) / motions.dt[:, None]
+    weight = np.where(walking, motions.dt / (motions.dt + error.yield_time), 0.0)
+    heave = recurrence(1.0 - weight, weight * square * motions.displacement[:, 2] ** 2)
+    shock = recurrence(1.0 - weight, weight * (acceleration**2).sum(axis=1))
+    soft = np.maximum(0.0, unexplained(heave, error.heave_per_shock**2 * shock))
+    terms = np.column_stack((np.ones(len(speed)), speed, rate, excess**2, soft**2))
+    squares = np.square((error.base, error.per_speed, error.per_rate, error.per_doubt, error.per_yield))
     return np.asarray(np.sqrt(terms @ squares))
 
 

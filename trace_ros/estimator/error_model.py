@@ -1,7 +1,8 @@
 """How uncertain the pose and the twist are: a small model of the estimator's errors, fitted by ``trace calibrate``.
 
 The error of the body velocity has, for each axis, a standard deviation that follows what the robot does: its speed, its
-rate of rotation, how much less than usual the network relies on the legs. A share of it changes slowly, as that of a
+rate of rotation, how much less than usual the network relies on the legs, and how far the ground gives way, which shows
+in a body that heaves more than it is shaken. A share of it changes slowly, as that of a
 scale or of feet that creep; the rest is forgotten within a second. Both add up to an error of the position. The heading
 walks at random, with a slow error of its rate; roll and pitch, which gravity shows, have an error that stays bounded,
 but lifts or sinks whatever walks along them.
@@ -27,6 +28,9 @@ NonNegative = Annotated[float, Field(ge=0)]
 PositiveTriple = tuple[Positive, Positive, Positive]
 NonNegativeTriple = tuple[NonNegative, NonNegative, NonNegative]
 
+_NO_HEAVE = 1e-12
+"""m^2/s^2; less is none."""
+
 _STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
@@ -40,6 +44,10 @@ class LinearVelocityError(BaseModel):
         per_doubt: m/s for all of the attention being on no leg more than usual.
         usual_doubt: share of attention, 0 to 1, that is on no leg in an ordinary gait; less than that does not count.
         doubt_time: s; over which that share is smoothed.
+        per_yield: m/s for ground that gives way altogether.
+        heave_per_shock: m/s of vertical motion for each rad/s^2 of angular acceleration, root mean squares, beyond
+            which the ground counts as giving way: feet that sink in swallow the shocks of touchdown, not the heaving.
+        yield_time: s; over which both are averaged.
     """
 
     model_config = _STRICT
@@ -49,6 +57,9 @@ class LinearVelocityError(BaseModel):
     per_doubt: NonNegativeTriple = (0.3, 0.29, 0.25)
     usual_doubt: Annotated[float, Field(ge=0, le=1)] = 0.5
     doubt_time: Positive = 0.3
+    per_yield: NonNegativeTriple = (0.0, 0.0, 0.0)
+    heave_per_shock: Positive = 0.0055
+    yield_time: Positive = 3.0
 
 
 class AngularVelocityError(BaseModel):
@@ -252,14 +263,20 @@ def _kept(dt: Any, time: float) -> Any:
     return time / (time + dt)
 
 
+def unexplained(heave: Any, usual: Any) -> Any:
+    """How far a mean square of heaving is beyond the usual one, -1 to 1, 0 where equal; for floats and arrays alike."""
+    return (heave - usual) / (heave + usual + _NO_HEAVE)
+
+
 class TwistDeviation:
     """Standard deviations of the twist's error, sample by sample."""
 
     def __init__(self, model: ErrorModel) -> None:
         self._standing = (*model.standing_linear_velocity, *model.standing_angular_velocity)
         linear, angular = model.linear_velocity, model.angular_velocity
-        terms = (linear.base, linear.per_speed, linear.per_rate, linear.per_doubt)
+        terms = (linear.base, linear.per_speed, linear.per_rate, linear.per_doubt, linear.per_yield)
         self._usual_doubt, self._doubt_time = linear.usual_doubt, linear.doubt_time
+        self._usual_heave, self._yield_time = linear.heave_per_shock**2, linear.yield_time
         self._linear = tuple(tuple(value * value for value in axis) for axis in zip(*terms, strict=True))
         self._angular = tuple(
             (base * base, per * per) for base, per in zip(angular.base, angular.per_acceleration, strict=True)
@@ -267,15 +284,18 @@ class TwistDeviation:
         self.reset()
 
     def reset(self) -> None:
-        """Forget the past: as of a robot that stands."""
+        """Forget the past: as of a robot that stands, on ground that is not known."""
+        self._heave = self._shock = 0.0
+        self.hold()
+
+    def hold(self) -> None:
+        """Take in that the robot stands still; the ground stays what it was."""
         self._rate = (0.0, 0.0, 0.0)
         self._doubt: float | None = None
         self.linear = self._standing[:3]
         """m/s; forward, left, up."""
         self.angular = self._standing[3:]
         """rad/s."""
-
-    hold = reset
 
     def move(
         self, displacement: tuple[float, float, float], rotation: tuple[float, float, float], dt: float, doubt: float
@@ -290,19 +310,25 @@ class TwistDeviation:
         self._doubt = before + (doubt - before) * dt / (dt + self._doubt_time)
         excess = max(0.0, self._doubt - self._usual_doubt)
         doubt = excess * excess
-        (a, b, c, d), (e, f, g, h), (i, j, k, m) = self._linear
-        root = math.sqrt
-        self.linear = (
-            root(a + b * speed + c * rate + d * doubt),
-            root(e + f * speed + g * rate + h * doubt),
-            root(i + j * speed + k * rate + m * doubt),
-        )
-        (a, b), (c, d), (e, f) = self._angular
         px, py, pz = self._rate
         wx, wy, wz = rx * inverse, ry * inverse, rz * inverse
         self._rate = (wx, wy, wz)
         ax, ay, az = (wx - px) * inverse, (wy - py) * inverse, (wz - pz) * inverse
-        self.angular = (root(a + b * ax * ax), root(c + d * ay * ay), root(e + f * az * az))
+        ax, ay, az = ax * ax, ay * ay, az * az
+        weight = dt / (dt + self._yield_time)
+        self._heave += weight * (square * dz * dz - self._heave)
+        self._shock += weight * (ax + ay + az - self._shock)
+        excess = max(0.0, unexplained(self._heave, self._usual_heave * self._shock))
+        soft = excess * excess
+        (a, b, c, d, e), (f, g, h, i, j), (k, m, n, o, p) = self._linear
+        root = math.sqrt
+        self.linear = (
+            root(a + b * speed + c * rate + d * doubt + e * soft),
+            root(f + g * speed + h * rate + i * doubt + j * soft),
+            root(k + m * speed + n * rate + o * doubt + p * soft),
+        )
+        (a, b), (c, d), (e, f) = self._angular
+        self.angular = (root(a + b * ax), root(c + d * ay), root(e + f * az))
 
     def matrix(self) -> FloatArray:
         """The covariance (6, 6), body frame: linear x, y, z, angular x, y, z."""

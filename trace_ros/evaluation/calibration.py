@@ -21,9 +21,11 @@ from scipy.special import erf
 from scipy.stats import chi2
 
 from trace_ros.errors import TraceError
-from trace_ros.estimator.error_model import ErrorModel, PoseCovariance
+from trace_ros.estimator.batch import run_logs
+from trace_ros.estimator.error_model import ErrorModel, LinearVelocityError, PoseCovariance, unexplained
 from trace_ros.estimator.estimator import TraceEstimator
-from trace_ros.estimator.run import EstimatedRun, run_estimator
+from trace_ros.estimator.recurrence import recurrence
+from trace_ros.estimator.run import EstimatedRun
 from trace_ros.evaluation.courses import CourseRun, course_log
 from trace_ros.geometry import FloatArray
 from trace_ros.logs import SensorLog
@@ -34,6 +36,9 @@ TWIST_AXES = ("vx", "vy", "vz", "wx", "wy", "wz")
 POSE_AXES = ("x", "y", "z", "roll", "pitch", "yaw")
 Positive = Annotated[float, Field(gt=0)]
 
+_NO_SHOCK = 1e-9
+"""rad^2/s^4; less is none."""
+
 
 class CalibrationSettings(BaseModel):
     """How the covariance is judged, and fitted.
@@ -43,12 +48,12 @@ class CalibrationSettings(BaseModel):
         fit_horizons_s: s; times over which relative poses are fitted.
         shown_horizons_s: s; for the picture of the growth.
         stride_s, fit_stride_s: s; between two starts of relative poses that are judged, or fitted.
-        fit_duration_s: s; so much of each walk is fitted: many robots tell more than long walks of few.
         warm_up_s: s; left out at the beginning, while the network settles.
         samples_per_step: of the estimator, in one step of the covariance.
         twist_stride: each how manieth sample's twist is judged.
         slow_times_s: s; tried for the slow part of the velocity's error.
-        doubt_time_s, yaw_rate_time_s, tilt_time_s: s; taken as they are.
+        usual_heave: quantile of the heaving for its shocks, over all that is fitted, that counts as firm ground.
+        doubt_time_s, yield_time_s, yaw_rate_time_s, tilt_time_s: s; taken as they are.
         freedom: degrees of freedom of the Student distribution of the fit, which forgives slips and pushes.
     """
 
@@ -58,12 +63,13 @@ class CalibrationSettings(BaseModel):
     shown_horizons_s: tuple[Positive, ...] = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
     stride_s: Positive = 0.5
     fit_stride_s: Positive = 1.0
-    fit_duration_s: Positive = 45.0
     warm_up_s: Annotated[float, Field(ge=0)] = 0.4
     samples_per_step: Annotated[int, Field(ge=1)] = 10
     twist_stride: Annotated[int, Field(ge=1)] = 7
     slow_times_s: tuple[Positive, ...] = (3.0, 10.0, 30.0)
+    usual_heave: Annotated[float, Field(gt=0, lt=1)] = 0.5
     doubt_time_s: Positive = 0.3
+    yield_time_s: Positive = 3.0
     yaw_rate_time_s: Positive = 30.0
     tilt_time_s: Positive = 15.0
     freedom: Positive = 6.0
@@ -76,13 +82,13 @@ class Walk:
     Attributes:
         name: of course and seed.
         twist_error: (K, 6) estimate minus truth, m/s and rad/s, body frame.
-        twist_terms: (K, 6) squares that variances of the twist are made of: 1, speed, rate, angular acceleration about
-            x, y, z; see `trace_ros.estimator.error_model`.
-        twist_doubt: (K,) smoothed share of attention on no leg.
+        twist_conditions: (K, 5) what the variance of the linear velocity depends on: 1, squares of speed and rate,
+            smoothed share of attention on no leg, and mean square of heaving over that of the angular acceleration; see
+            `trace_ros.estimator.error_model`.
+        twist_acceleration: (K, 3) squares of the angular acceleration about x, y, z.
         twist_still: (K,) whether the pose was held.
         dt: (T,) s, of the time in which the pose was not held.
-        terms: (T, 3) the first three of the terms, means over the step.
-        doubt: (T,) mean over the step.
+        conditions: (T, 5) means over the step.
         position, true_position: (T + 1, 3) m.
         orientation, true_orientation: (T + 1, 4) quaternions x, y, z, w.
         time: (T + 1,) s.
@@ -90,12 +96,11 @@ class Walk:
 
     name: str
     twist_error: FloatArray
-    twist_terms: FloatArray
-    twist_doubt: FloatArray
+    twist_conditions: FloatArray
+    twist_acceleration: FloatArray
     twist_still: NDArray[np.bool_]
     dt: FloatArray
-    terms: FloatArray
-    doubt: FloatArray
+    conditions: FloatArray
     position: FloatArray
     true_position: FloatArray
     orientation: FloatArray
@@ -120,12 +125,16 @@ def walk_of(name: str, run: EstimatedRun, log: SensorLog, settings: CalibrationS
     assert turning is not None and true_turning is not None
     time = (trajectory.stamp_ns - trajectory.stamp_ns[0]) * 1e-9
     dt = np.diff(time, prepend=-1.0)
-    moved = np.linalg.norm(np.diff(trajectory.position, axis=0, prepend=trajectory.position[:1]), axis=1)
+    moved = np.diff(trajectory.position, axis=0, prepend=trajectory.position[:1])
+    lifted = Rotation.from_quat(trajectory.orientation[:-1]).inv().apply(moved[1:])[:, 2]
     acceleration = np.diff(turning, axis=0, prepend=turning[:1]) / dt[:, None]
     on_no_leg = np.zeros(len(dt)) if run.attention is None else run.attention[:, :2].sum(axis=1)
     doubt = _smoothed(on_no_leg, dt, still, settings.doubt_time_s)
-    squares = ((moved / dt) ** 2, (turning**2).sum(axis=1))
-    terms = np.column_stack((np.ones(len(dt)), *squares, acceleration**2))
+    pace = dt / (dt + settings.yield_time_s) * ~still
+    heave = recurrence(1.0 - pace, pace * (np.append(0.0, lifted) / dt) ** 2)
+    shock = recurrence(1.0 - pace, pace * (acceleration**2).sum(axis=1))
+    squares = ((moved**2).sum(axis=1) / dt**2, (turning**2).sum(axis=1))
+    conditions = np.column_stack((np.ones(len(dt)), *squares, doubt, heave / np.maximum(shock, _NO_SHOCK)))
     error = np.hstack((trajectory.velocity - reference.velocity, turning - true_turning))
     first = int(np.searchsorted(time, settings.warm_up_s)) + 1
     size = settings.samples_per_step
@@ -140,12 +149,11 @@ def walk_of(name: str, run: EstimatedRun, log: SensorLog, settings: CalibrationS
     return Walk(
         name,
         error[judged],
-        terms[judged],
-        doubt[judged],
+        conditions[judged],
+        acceleration[judged] ** 2,
         still[judged],
         moving.sum(axis=1),
-        terms[inside, :3].reshape(steps, size, 3).mean(axis=1),
-        doubt[inside].reshape(steps, size).mean(axis=1),
+        conditions[inside].reshape(steps, size, -1).mean(axis=1),
         trajectory.position[at],
         reference.position[at],
         trajectory.orientation[at],
@@ -166,24 +174,28 @@ def _smoothed(doubt: FloatArray, dt: FloatArray, still: NDArray[np.bool_], time:
 
 @dataclass(frozen=True)
 class Walker:
-    """What turns a run over a course into a walk; for `trace_ros.evaluation.processes.spread`."""
+    """What turns runs over courses into walks, side by side; for `trace_ros.evaluation.processes.spread`."""
 
     model: Path
     robot: RobotDescription
     settings: CalibrationSettings
-    fitted: frozenset[int]
-    """Seeds of walks that are fitted, and so need not be walked to the end."""
 
-    def __call__(self, run: CourseRun, progress: Callable[[float], None]) -> Walk:
-        """The walk; ``progress`` hears the part done, 0 to 1."""
+    def __call__(self, runs: Sequence[CourseRun], progress: Callable[[float], None]) -> list[Walk]:
+        """The walks; ``progress`` hears the part done, 0 to 1."""
         # One step is a handful of small products: threads cost more than they bring.
         torch.set_num_threads(1)
-        log = course_log(run, self.robot, lambda done: progress(done / 2))
-        if run.seed in self.fitted:
-            log = log.select(log.stamp_ns <= log.stamp_ns[0] + round(self.settings.fit_duration_s * 1e9))
+        logs = []
+        for index, run in enumerate(runs):
+
+            def simulated(done: float, before: int = index) -> None:
+                progress((before + done) / (2 * len(runs)))
+
+            logs.append(course_log(run, self.robot, simulated))
+        names, samples = [f"{run.course}_{run.seed}" for run in runs], sum(map(len, logs))
         estimator = TraceEstimator.load(self.model, self.robot)
-        estimated = run_estimator(estimator, log, None, lambda done: progress(0.5 + done / len(log) / 2))
-        return walk_of(f"{run.course}_{run.seed}", estimated, log, self.settings)
+        # A sample that is resampled may count more than once.
+        estimated = run_logs(estimator, logs, names, None, lambda done: progress(0.5 + min(done / samples, 1.0) / 2))
+        return [walk_of(name, run, log, self.settings) for name, run, log in zip(names, estimated, logs, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -195,7 +207,7 @@ class RelativePoses:
             heading were made equal at the start. m, rad.
         cosine, sine: (H, W) of the heading.
         displacement: (H, W, 3) m, odometry frame.
-        terms: (H, W, 3) and doubt: (H, W), as of `Walk`.
+        conditions: (H, W, 5) as of `Walk`.
         dt: (H, W) s.
     """
 
@@ -203,8 +215,7 @@ class RelativePoses:
     cosine: FloatArray
     sine: FloatArray
     displacement: FloatArray
-    terms: FloatArray
-    doubt: FloatArray
+    conditions: FloatArray
     dt: FloatArray
 
     def __len__(self) -> int:
@@ -249,8 +260,7 @@ def _pieces(walk: Walk, start: NDArray[np.intp], length: int) -> tuple[FloatArra
         np.cos(heading)[index],
         np.sin(heading)[index],
         np.diff(walk.position, axis=0)[index],
-        walk.terms[index],
-        walk.doubt[index],
+        walk.conditions[index],
         walk.dt[index],
     )
 
@@ -268,7 +278,7 @@ def predicted(model: ErrorModel, pieces: RelativePoses, *, exact: bool = False) 
         pieces: W relative poses.
         exact: without what keeps the published variances from shrinking; linear in the variances of the sources.
     """
-    sigma = np.sqrt(linear_variances(model, pieces.terms, pieces.doubt))
+    sigma = np.sqrt(linear_variances(model, pieces.conditions))
     covariance = PoseCovariance(model, np.maximum)
     steps = zip(pieces.cosine, pieces.sine, pieces.displacement, sigma, pieces.dt, strict=True)
     for cosine, sine, displacement, deviation, dt in steps:
@@ -279,29 +289,25 @@ def predicted(model: ErrorModel, pieces: RelativePoses, *, exact: bool = False) 
     return np.column_stack([np.broadcast_to(variance, len(pieces)) for variance in variances])
 
 
-def linear_variances(model: ErrorModel, terms: FloatArray, doubt: FloatArray) -> FloatArray:
-    """Variances (..., 3) of the linear velocity while moving.
-
-    Args:
-        model: of the errors.
-        terms: (..., 3) the first three of `Walk.twist_terms`.
-        doubt: (...) smoothed share of attention on no leg.
-    """
+def linear_variances(model: ErrorModel, conditions: FloatArray) -> FloatArray:
+    """Variances (..., 3) of the linear velocity while moving, of conditions (..., 5) as of `Walk`."""
     error = model.linear_velocity
-    squares = np.square((error.base, error.per_speed, error.per_rate))
-    return np.asarray(terms @ squares + excess_doubt(model, doubt)[..., None] * np.square(error.per_doubt))
+    squares = np.square((error.base, error.per_speed, error.per_rate, error.per_doubt, error.per_yield))
+    return np.asarray(linear_terms(error, conditions) @ squares)
 
 
-def excess_doubt(model: ErrorModel, doubt: FloatArray) -> FloatArray:
-    """Square of the doubt beyond the usual one, same shape."""
-    return np.square(np.maximum(doubt - model.linear_velocity.usual_doubt, 0.0))
+def linear_terms(error: LinearVelocityError, conditions: FloatArray) -> FloatArray:
+    """What the variances are sums of, (..., 5), of conditions (..., 5) as of `Walk`."""
+    doubt = np.maximum(conditions[..., 3] - error.usual_doubt, 0.0)
+    soft = np.maximum(unexplained(conditions[..., 4], error.heave_per_shock**2), 0.0)
+    return np.concatenate((conditions[..., :3], np.stack((doubt, soft), axis=-1) ** 2), axis=-1)
 
 
 def twist_variances(model: ErrorModel, walk: Walk) -> FloatArray:
     """Variances (K, 6) of the twists that the model predicts."""
-    linear = linear_variances(model, walk.twist_terms[:, :3], walk.twist_doubt)
+    linear = linear_variances(model, walk.twist_conditions)
     angular = model.angular_velocity
-    moving = np.square(angular.base) + np.square(angular.per_acceleration) * walk.twist_terms[:, 3:]
+    moving = np.square(angular.base) + np.square(angular.per_acceleration) * walk.twist_acceleration
     standing = np.square((*model.standing_linear_velocity, *model.standing_angular_velocity))
     return np.where(walk.twist_still[:, None], standing, np.hstack((linear, moving)))
 
@@ -378,3 +384,18 @@ def judge(model: ErrorModel, walks: Sequence[Walk], settings: CalibrationSetting
             measured = np.quantile(np.abs(shown.error), nominal(1), axis=0)
             growth[horizon] = np.stack((measured, np.sqrt(predicted(model, shown).mean(axis=0))))
     return Judgement(twist, pieces.error / np.sqrt(predicted(model, pieces)), settings.horizon_s, growth)
+
+
+def judge_courses(
+    model: ErrorModel, walks: Sequence[Walk], courses: Sequence[str], settings: CalibrationSettings | None = None
+) -> dict[str, Judgement]:
+    """`judge` for the walks of each course alone, without the growth; one course for each walk.
+
+    Raises:
+        TraceError: no walk of a course is as long as the horizon.
+    """
+    settings = (settings or CalibrationSettings()).model_copy(update={"shown_horizons_s": ()})
+    groups: dict[str, list[Walk]] = {}
+    for course, walk in zip(courses, walks, strict=True):
+        groups.setdefault(course, []).append(walk)
+    return {course: judge(model, members, settings) for course, members in groups.items()}

@@ -147,7 +147,7 @@ def evaluate_courses(
     runs = course_runs(courses, description, only, seeds, cache)
     for model in judge.models:  # a bad one must fail here, not after the simulation
         load_estimator(estimator, description, model, engine=engine)
-    parts = _parts(len(runs), jobs, MOST_WALKS if estimator == TRACE else 1)
+    parts = in_parts(len(runs), jobs, MOST_WALKS if estimator == TRACE else 1)
     tell = None if progress is None else lambda done: progress(len(runs) * done / len(parts))
     judged = spread(judge, [tuple(runs[index] for index in part) for part in parts], jobs, tell)
     rows: list[list[Row]] = [[] for _ in runs]
@@ -162,8 +162,8 @@ MOST_WALKS = 16
 """Walks that a process takes at once: their logs are all in memory."""
 
 
-def _parts(runs: int, jobs: int, most: int) -> list[range]:
-    """Indices of runs that go together, as evenly as may be, and as many parts as keep all processes busy."""
+def in_parts(runs: int, jobs: int, most: int) -> list[range]:
+    """Indices of so many runs that go together, as evenly as may be, and as many parts as keep all processes busy."""
     rounds = -(-runs // (jobs * most))
     count = min(runs, rounds * jobs)
     return [range(first, runs, count) for first in range(count)]

@@ -19,7 +19,7 @@ from trace_ros.evaluation.calibration import (
     CalibrationSettings,
     RelativePoses,
     Walk,
-    excess_doubt,
+    linear_terms,
     nominal,
     predicted,
     relative_poses,
@@ -114,27 +114,31 @@ def balanced(ratio: FloatArray) -> float:
 
 def _fit_twist(model: ErrorModel, walks: Sequence[Walk], settings: CalibrationSettings) -> ErrorModel:
     error = np.concatenate([walk.twist_error for walk in walks])
-    terms = np.concatenate([walk.twist_terms for walk in walks])
+    conditions = np.concatenate([walk.twist_conditions for walk in walks])
     still = np.concatenate([walk.twist_still for walk in walks])
     if still.all():
         raise TraceError("the robot does not move in any walk: nothing to calibrate on")
-    doubt = np.concatenate([walk.twist_doubt for walk in walks])[~still]
-    usual = {"usual_doubt": float(np.median(doubt)), "doubt_time": settings.doubt_time_s}
-    model = model.model_copy(update={"linear_velocity": LinearVelocityError.model_validate(usual)})
-    with_doubt = np.column_stack((terms[~still, :3], excess_doubt(model, doubt)))
+    moving = conditions[~still]
+    usual = {
+        "usual_doubt": float(np.median(moving[:, 3])),
+        "doubt_time": settings.doubt_time_s,
+        "heave_per_shock": float(np.sqrt(np.quantile(moving[:, 4], settings.usual_heave))),
+        "yield_time": settings.yield_time_s,
+    }
+    terms = linear_terms(LinearVelocityError.model_validate(usual), moving)
+    acceleration = np.concatenate([walk.twist_acceleration for walk in walks])[~still]
     linear, angular = [], []
     for axis in range(3):
-        linear.append(_scaled_weights(error[~still, axis], with_doubt, settings.freedom))
-        own = terms[~still][:, (0, 3 + axis)]
+        linear.append(_scaled_weights(error[~still, axis], terms, settings.freedom))
+        own = np.column_stack((terms[:, 0], acceleration[:, axis]))
         angular.append(_scaled_weights(error[~still, 3 + axis], own, settings.freedom))
-    base, speed, rate, per_doubt = np.sqrt(linear).T.tolist()
-    angular_base, acceleration = np.sqrt(angular).T.tolist()
+    base, speed, rate, doubt, soft = np.sqrt(linear).T.tolist()
+    angular_base, per_acceleration = np.sqrt(angular).T.tolist()
+    depends = {"per_speed": speed, "per_rate": rate, "per_doubt": doubt, "per_yield": soft}
     update: dict[str, Any] = {
-        "linear_velocity": LinearVelocityError.model_validate(
-            usual | {"base": [max(v, 1e-4) for v in base], "per_speed": speed, "per_rate": rate, "per_doubt": per_doubt}
-        ),
+        "linear_velocity": LinearVelocityError.model_validate(usual | {"base": [max(v, 1e-4) for v in base]} | depends),
         "angular_velocity": AngularVelocityError.model_validate(
-            {"base": [max(v, 1e-4) for v in angular_base], "per_acceleration": acceleration}
+            {"base": [max(v, 1e-4) for v in angular_base], "per_acceleration": per_acceleration}
         ),
     }
     if still.any():
