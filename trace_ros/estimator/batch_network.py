@@ -29,6 +29,9 @@ _FED_BACK = 7
 _SINES = 5
 """Inputs of the folded weights that stand for gravity; here it comes from the orientation itself."""
 
+_ROOM = 256
+"""Steps that a loop has room for at a time; more go through one such after another."""
+
 
 class LoopState(NamedTuple):
     """What a chunk of steps leaves for the next; of a single log without the batch dimension.
@@ -56,13 +59,13 @@ class LoopInputs(NamedTuple):
     Attributes:
         channels: ([B,] n * 11) less their means; what is fed back is to be added.
         features: (n, [B,] 6, F) of the tokens; the accelerometer's are not looked at.
-        found: (n, [B,] 6 + d + 1) room for attention and context, and dt less its mean.
+        dt: (n, [B]) less its mean.
         term: (n, [B,] 9) of the head's last layer.
     """
 
     channels: Tensor
     features: Tensor
-    found: Tensor
+    dt: Tensor
     term: Tensor
 
 
@@ -74,32 +77,55 @@ class LoopOutputs(NamedTuple):
     orientation: Tensor
 
 
-def _affine(bias: Tensor, value: Tensor, weight: Tensor, to: Tensor) -> None:
-    """``bias + value @ weight`` of one row, or of several, written ``to`` where it is wanted."""
-    if value.dim() == 1:
-        torch.addmv(bias, weight.t(), value, out=to)
-    else:
-        torch.addmm(bias, value, weight, out=to)
-
-
-def _product(one: Tensor, other: Tensor, to: Tensor) -> None:
-    """`torch.matmul` without its questions."""
-    if one.dim() == 2:
-        torch.mm(one, other, out=to)
-    else:
-        torch.bmm(one, other, out=to)
-
-
 def _windows(row: Tensor, size: int, step: int) -> list[Tensor]:
     """Views of ([B,] N): numbers [0, size), [step, step + size), and so on."""
     return row.unfold(-1, size, step).unbind(-2)
 
 
+def _turn(
+    told: list[float], turns: list[float], moves: list[bool], row: int, gravity: float, pose: list[float]
+) -> list[float]:
+    """Turn the poses of B logs by what the network told, and say what it is told back: see `LoopState.fed`.
+
+    Number by number: on vectors of three or four, whole tensors cost more up to some twenty logs.
+
+    Args:
+        told: B * 9 motions, rotation per dt.
+        turns, moves: of all steps.
+        row: in those, of the first log.
+        gravity: m/s^2, or 0 where it stays in the accelerometer.
+        pose: B * 4 quaternions, changed.
+    """
+    back: list[float] = []
+    for log in range(len(pose) // 4):
+        share, moving = turns[row + log], moves[row + log]
+        first, at = 9 * log, 4 * log
+        # As `PoseIntegrator` does it, but that the length, which rounding changes, is set right at the end.
+        rx, ry, rz = told[first + 3], told[first + 4], told[first + 5]
+        angle = share * math.sqrt(rx * rx + ry * ry + rz * rz)
+        scale = share * (0.5 - angle * angle / 48 if angle < 1e-4 else math.sin(angle / 2) / angle)
+        bx, by, bz, bw = scale * rx, scale * ry, scale * rz, math.cos(angle / 2)
+        ax, ay, az, aw = pose[at], pose[at + 1], pose[at + 2], pose[at + 3]
+        x = aw * bx + ax * bw + ay * bz - az * by
+        y = aw * by - ax * bz + ay * bw + az * bx
+        z = aw * bz + ax * by - ay * bx + az * bw
+        w = aw * bw - ax * bx - ay * by - az * bz
+        pose[at], pose[at + 1], pose[at + 2], pose[at + 3] = x, y, z, w
+        nose_down, left_up, level = 2 * (w * y - z * x), 2 * (w * x + y * z), 1 - 2 * (x * x + y * y)
+        back += [
+            gravity * nose_down, -gravity * left_up, -gravity * level,
+            math.atan2(left_up, level), math.asin(max(-1.0, min(1.0, nose_down))),
+            told[first + 6] if moving else 0.0, told[first + 7] if moving else 0.0,
+        ]  # fmt: skip
+    return back
+
+
 class TraceLoop(nn.Module):
     """Steps of the network with what feeds back, scripted.
 
-    For a single log, products of matrices are half of the time, and making tensors would be most of the other half:
-    everything that a step reads or writes is a view that is made beforehand, of all steps at once.
+    For a single log, products of matrices are a third of the time, and making tensors would be most of the rest: all
+    that a step reads or writes is a view that was made beforehand. Views are made for some hundred steps, the next
+    steps use them again.
     """
 
     width: Final[int]
@@ -110,10 +136,14 @@ class TraceLoop(nn.Module):
     fed_back: Final[int]
     first_fed_back: Final[int]
     gravity: Final[float]
+    single: Final[bool]
+    room: Final[int]
 
-    def __init__(self, network: TraceNetwork) -> None:
+    def __init__(self, network: TraceNetwork, single: bool) -> None:
+        """For a single log, without the batch dimension, or for several."""
         super().__init__()
         config = network.config
+        self.single, self.room = single, _ROOM
         self.width, self.hidden_size, self.tokens = config.embedding, config.hidden, len(TOKEN_NAMES)
         self.kernel, self.query_size = config.kernel, QUERY_SIZE
         self.fed_back, self.first_fed_back = _FED_BACK, QUERY_CHANNELS.index(obs.ACCEL.start)
@@ -122,7 +152,8 @@ class TraceLoop(nn.Module):
         width, gates = self.width, 2 * self.hidden_size
 
         def transposed(*values: Tensor) -> Tensor:
-            return torch.cat(values).t().contiguous()
+            matrix = torch.cat(values).t().contiguous()
+            return matrix.t() if single else matrix
 
         taps = weights.convolution_1.view(width, config.kernel, QUERY_SIZE + _SINES)
         self.convolution_1 = transposed(taps[:, :, :QUERY_SIZE].flatten(1))
@@ -138,8 +169,8 @@ class TraceLoop(nn.Module):
         head_context, head_hidden, head_inputs = weights.head_1.split([width, self.hidden_size, QUERY_SIZE + _SINES], 1)
         head_dt = head_inputs[:, QUERY_SIZE - 1]
         of_dt = torch.cat((head_dt.new_zeros(gates + self.hidden_size), head_dt))
-        of_context = transposed(weights.gru_input_gates, weights.gru_input_new, head_context)
-        self.from_context = torch.cat((of_context, of_dt[None]))
+        of_context = torch.cat((weights.gru_input_gates, weights.gru_input_new, head_context))
+        self.from_context = transposed(torch.cat((of_context, of_dt[:, None]), dim=1))
         self.from_context_bias = torch.cat((weights.gru_gates_bias, weights.gru_input_new_bias, weights.head_1_bias))
         self.from_hidden = transposed(weights.gru_hidden_gates, weights.gru_hidden_new, head_hidden)
         self.from_hidden_bias = torch.cat(
@@ -150,6 +181,20 @@ class TraceLoop(nn.Module):
         # A levelled accelerometer is the reading less gravity, in the token as in the query.
         accel = slice(width, width + 3)
         self.accel_scale = weights.features[accel, obs.ACCEL].diagonal().contiguous()
+
+    def _affine(self, bias: Tensor, value: Tensor, weight: Tensor, to: Tensor) -> None:
+        """``bias + weight @ value`` of one row, or of several, written ``to`` where it is wanted."""
+        if self.single:
+            torch.addmv(bias, weight, value, out=to)
+        else:
+            torch.addmm(bias, value, weight, out=to)
+
+    def _product(self, one: Tensor, other: Tensor, to: Tensor) -> None:
+        """`torch.matmul` without its questions."""
+        if self.single:
+            torch.mm(one, other, out=to)
+        else:
+            torch.bmm(one, other, out=to)
 
     # Plain tuples go out: for a NamedTuple, TorchScript defines a class anew at every call, which takes a millisecond.
     @torch.jit.export
@@ -168,116 +213,106 @@ class TraceLoop(nn.Module):
             What makes `LoopOutputs`, but displacement and rotation per dt, and a `LoopState`.
         """
         kept, size, width, memory = self.kernel - 1, self.query_size, self.width, self.hidden_size
-        lanes, steps = state.hidden.shape[:-1], inputs.term.shape[0]
-        fed, hidden, gravity = state.fed, state.hidden, self.gravity
+        steps, lanes = inputs.term.shape[0], state.hidden.shape[:-1]
+        room, like, summed = min(steps, self.room), state.hidden, state.pooled.shape[0]
 
-        channels = torch.cat((state.channels, inputs.channels), dim=-1)
+        channels = like.new_empty(lanes + [(kept + room) * size])
+        old_channels, given = channels.narrow(-1, 0, kept * size), channels.narrow(-1, kept * size, room * size)
         channel_windows = _windows(channels, self.kernel * size, size)
-        newest = channels.narrow(-1, kept * size + self.first_fed_back, steps * size - self.first_fed_back)
-        fed_back, accel = _windows(newest, self.fed_back, size), _windows(newest, 3, size)
-        columns = torch.cat((state.columns, channels.new_empty(lanes + [steps * width])), dim=-1)
+        feelable = given.narrow(-1, self.first_fed_back, room * size - self.first_fed_back)
+        fed_back, accel = _windows(feelable, self.fed_back, size), _windows(feelable, 3, size)
+        columns = like.new_empty(lanes + [(kept + room) * width])
+        old_columns = columns.narrow(-1, 0, kept * width)
         column_windows = _windows(columns, self.kernel * width, width)
-        new_columns = _windows(columns.narrow(-1, kept * width, steps * width), width, width)
-        summed = state.pooled.shape[0]
-        pooled = torch.cat((state.pooled, channels.new_empty([steps] + lanes + [width])))
-        pooled_columns, total = pooled.unbind(0), state.pooled.sum(dim=0)
+        new_columns = _windows(columns.narrow(-1, kept * width, room * width), width, width)
+        pooled = like.new_empty([summed + room] + lanes + [width])
+        pooled_columns = pooled.unbind(0)
+        features = torch.empty_like(inputs.features.narrow(0, 0, room))
+        values, keys = features.unbind(0), features.transpose(-1, -2).unbind(0)
+        accel_token = features.select(-2, 0).narrow(-1, width, 3).unbind(0)
+        found = like.new_empty([room] + lanes + [self.tokens + width + 1])
+        found_rows = found.narrow(-1, 0, self.tokens + width).unbind(0)
+        context = found.narrow(-1, self.tokens, width + 1).unbind(0)
+        motion = torch.empty_like(inputs.term.narrow(0, 0, room))
+        motion_rows, motion_flat = motion.unbind(0), motion.view(room, -1).unbind(0)
+        term = torch.empty_like(motion)
+        term_rows = term.unbind(0)
 
-        features = inputs.features.unbind(0)
-        keys = inputs.features.transpose(-1, -2).unbind(0)
-        accel_token = inputs.features.select(-2, 0).narrow(-1, width, 3).unbind(0)
-        found = inputs.found.narrow(-1, 0, self.tokens + width).unbind(0)
-        context = inputs.found.narrow(-1, self.tokens, width + 1).unbind(0)
-        term = inputs.term.unbind(0)
-        motions = torch.empty_like(inputs.term)
-        motion, motion_rows = motions.unbind(0), motions.view(steps, -1).unbind(0)
-
-        query = torch.empty_like(total)
-        asked = channels.new_empty(lanes + [self.asked.shape[1]])
-        asked_heads = asked.unflatten(-1, [-1, inputs.features.shape[-1]])
-        gathered = torch.empty_like(asked)
+        query, total = like.new_empty(lanes + [width]), like.new_empty(lanes + [width])
+        asked = like.new_empty(lanes + [len(self.asked_bias)])
+        asked_heads, gathered = asked.unflatten(-1, [-1, features.shape[-1]]), torch.empty_like(asked)
         gathered_heads = gathered.view_as(asked_heads)
-        scores = channels.new_empty(asked_heads.shape[:-1] + [self.tokens])
-        from_context = channels.new_empty(lanes + [self.from_context.shape[1]])
+        scores = like.new_empty(asked_heads.shape[:-1] + [self.tokens])
+        from_context = like.new_empty(lanes + [len(self.from_context_bias)])
         from_hidden = torch.empty_like(from_context)
         parts = [2 * memory, memory, from_context.shape[-1] - 3 * memory]
         context_gates, context_new, context_head = from_context.split_with_sizes(parts, dim=-1)
         hidden_gates, hidden_new, hidden_head = from_hidden.split_with_sizes(parts, dim=-1)
-        gates, candidate, inner = (
-            torch.empty_like(context_gates),
-            torch.empty_like(hidden),
-            torch.empty_like(context_head),
-        )
+        hidden, candidate, gates = state.hidden, torch.empty_like(like), like.new_empty(lanes + [2 * memory])
         reset, update = gates.split_with_sizes([memory, memory], dim=-1)
-        last = channels.new_empty(lanes + [self.head_2.shape[1]])
-        _affine(self.from_hidden_bias, hidden, self.from_hidden, from_hidden)
+        inner, last = torch.empty_like(context_head), like.new_empty(lanes + [len(self.head_2_bias)])
 
+        old_channels.copy_(state.channels)
+        old_columns.copy_(state.columns)
+        pooled.narrow(0, 0, summed).copy_(state.pooled)
+        self._affine(self.from_hidden_bias, hidden, self.from_hidden, from_hidden)
+        motions: list[Tensor] = []
+        attentions: list[Tensor] = []
         orientations: list[float] = []
-        pose: list[float] = state.orientation.view(-1).tolist()
+        fed, pose = state.fed, torch.jit.annotate(list[float], state.orientation.view(-1).tolist())
         batch = len(pose) // 4
-        for step in range(steps):
-            fed_back[step].add_(fed)
-            _affine(self.convolution_1_bias, channel_windows[step], self.convolution_1, new_columns[step])
-            torch.relu_(new_columns[step])
-            column = pooled_columns[summed + step]
-            _affine(self.convolution_2_bias, column_windows[step], self.convolution_2, column)
-            torch.relu_(column)
-            if step % summed == 0:  # added up anew once a round, so that rounding cannot grow
-                total = pooled.narrow(0, step + 1, summed).sum(dim=0)
-            else:
-                total.add_(column).sub_(pooled_columns[step])
+        for begin in range(0, steps, room):
+            count = min(room, steps - begin)
+            given.narrow(-1, 0, count * size).copy_(inputs.channels.narrow(-1, begin * size, count * size))
+            features.narrow(0, 0, count).copy_(inputs.features.narrow(0, begin, count))
+            found.select(-1, -1).narrow(0, 0, count).copy_(inputs.dt.narrow(0, begin, count))
+            term.narrow(0, 0, count).copy_(inputs.term.narrow(0, begin, count))
+            for step in range(count):
+                fed_back[step].add_(fed)
+                self._affine(self.convolution_1_bias, channel_windows[step], self.convolution_1, new_columns[step])
+                torch.relu_(new_columns[step])
+                column = pooled_columns[summed + step]
+                self._affine(self.convolution_2_bias, column_windows[step], self.convolution_2, column)
+                torch.relu_(column)
+                if step % summed == 0:  # added up anew once a round, so that rounding cannot grow
+                    torch.sum(pooled.narrow(0, step + 1, summed), [0], out=total)
+                else:
+                    total.add_(column).sub_(pooled_columns[step])
 
-            _affine(self.query_bias, total, self.query, query)
-            _affine(self.asked_bias, functional.layer_norm(query, [width]), self.asked, asked)
-            torch.mul(accel[step], self.accel_scale, out=accel_token[step])
-            _product(asked_heads, keys[step], scores)
-            _product(torch.softmax(scores, dim=-1), features[step], gathered_heads)
-            _affine(self.found_bias, gathered, self.found, found[step])
+                self._affine(self.query_bias, total, self.query, query)
+                self._affine(self.asked_bias, functional.layer_norm(query, [width]), self.asked, asked)
+                torch.mul(accel[step], self.accel_scale, out=accel_token[step])
+                self._product(asked_heads, keys[step], scores)
+                self._product(torch.softmax(scores, dim=-1), values[step], gathered_heads)
+                self._affine(self.found_bias, gathered, self.found, found_rows[step])
 
-            _affine(self.from_context_bias, context[step], self.from_context, from_context)
-            torch.add(context_gates, hidden_gates, out=gates)
-            torch.sigmoid_(gates)
-            torch.addcmul(context_new, reset, hidden_new, out=candidate)
-            torch.tanh_(candidate)
-            torch.lerp(candidate, hidden, update, out=hidden)
-            _affine(self.from_hidden_bias, hidden, self.from_hidden, from_hidden)
-            torch.add(context_head, hidden_head, out=inner)
-            _affine(self.head_2_bias, torch.relu_(inner), self.head_2, last)
-            _affine(term[step], torch.relu_(last), self.head_3, motion[step])
+                self._affine(self.from_context_bias, context[step], self.from_context, from_context)
+                torch.add(context_gates, hidden_gates, out=gates)
+                torch.sigmoid_(gates)
+                torch.addcmul(context_new, reset, hidden_new, out=candidate)
+                torch.tanh_(candidate)
+                torch.lerp(candidate, hidden, update, out=hidden)
+                self._affine(self.from_hidden_bias, hidden, self.from_hidden, from_hidden)
+                torch.add(context_head, hidden_head, out=inner)
+                self._affine(self.head_2_bias, torch.relu_(inner), self.head_2, last)
+                self._affine(term_rows[step], torch.relu_(last), self.head_3, motion_rows[step])
 
-            # Number by number: on vectors of three or four, whole tensors cost more up to some twenty logs.
-            told: list[float] = motion_rows[step].tolist()
-            back: list[float] = []
-            for log in range(batch):
-                share, moving = turns[step * batch + log], moves[step * batch + log]
-                first, at = 9 * log, 4 * log
-                # As `PoseIntegrator` does it, but that the length, which rounding changes, is set right at the end.
-                rx, ry, rz = told[first + 3], told[first + 4], told[first + 5]
-                angle = share * math.sqrt(rx * rx + ry * ry + rz * rz)
-                scale = share * (0.5 - angle * angle / 48 if angle < 1e-4 else math.sin(angle / 2) / angle)
-                bx, by, bz, bw = scale * rx, scale * ry, scale * rz, math.cos(angle / 2)
-                ax, ay, az, aw = pose[at], pose[at + 1], pose[at + 2], pose[at + 3]
-                x = aw * bx + ax * bw + ay * bz - az * by
-                y = aw * by - ax * bz + ay * bw + az * bx
-                z = aw * bz + ax * by - ay * bx + az * bw
-                w = aw * bw - ax * bx - ay * by - az * bz
-                pose[at], pose[at + 1], pose[at + 2], pose[at + 3] = x, y, z, w
-                nose_down, left_up, level = 2 * (w * y - z * x), 2 * (w * x + y * z), 1 - 2 * (x * x + y * y)
-                back += [
-                    gravity * nose_down, -gravity * left_up, -gravity * level,
-                    math.atan2(left_up, level), math.asin(max(-1.0, min(1.0, nose_down))),
-                    told[first + 6] if moving else 0.0, told[first + 7] if moving else 0.0,
-                ]  # fmt: skip
-            orientations += pose
-            fed = torch.tensor(back, dtype=torch.float32)
-            if batch > 1:
-                fed = fed.view(batch, -1)
+                told: list[float] = motion_flat[step].tolist()
+                back = _turn(told, turns, moves, (begin + step) * batch, self.gravity, pose)
+                orientations += pose
+                fed = torch.tensor(back, dtype=torch.float32)
+                if not self.single:
+                    fed = fed.view(batch, -1)
+            motions.append(motion.narrow(0, 0, count).clone())
+            attentions.append(found.narrow(0, 0, count).narrow(-1, 0, self.tokens).clone())
+            old_channels.copy_(channels.narrow(-1, count * size, kept * size).clone())
+            old_columns.copy_(columns.narrow(-1, count * width, kept * width).clone())
+            pooled.narrow(0, 0, summed).copy_(pooled.narrow(0, count, summed).clone())
         followed = torch.tensor(orientations, dtype=torch.float64).view(steps, batch, 4)
         followed = followed / torch.norm(followed, 2, [2], True)
-        return (motions, inputs.found.narrow(-1, 0, self.tokens), followed), (
-            channels.narrow(-1, channels.shape[-1] - kept * size, kept * size),
-            columns.narrow(-1, columns.shape[-1] - kept * width, kept * width),
-            pooled.narrow(0, steps, summed), hidden,
-            followed.select(0, -1).view_as(state.orientation), fed.view_as(state.fed),
+        return (torch.cat(motions), torch.cat(attentions), followed), (
+            old_channels.clone(), old_columns.clone(), pooled.narrow(0, 0, summed).clone(), hidden,
+            followed.select(0, -1).view_as(state.orientation), fed,
         )  # fmt: skip
 
 
@@ -287,12 +322,14 @@ class BatchNetwork:
     def __init__(self, network: TraceNetwork) -> None:
         with torch.no_grad():
             self._weights = FoldedWeights(*(value.detach() for value in fold(network)))
-            loop = TraceLoop(network).eval()
+            loops = [TraceLoop(network, single).eval() for single in (False, True)]
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*torch.jit.*", category=DeprecationWarning)
-            self._loop = torch.jit.freeze(torch.jit.script(loop), preserved_attrs=["run"])
+            self._loop, self._single_loop = (
+                torch.jit.freeze(torch.jit.script(loop), preserved_attrs=["run"]) for loop in loops
+            )
             self._split_features()
-        self._gravity = loop.gravity
+        self._gravity = loops[0].gravity
         self._levels = network.config.kernel - 1
 
     def _split_features(self) -> None:
@@ -360,7 +397,7 @@ class BatchNetwork:
             inputs = self._inputs(torch.from_numpy(observation))
             if len(states) == 1:
                 single = LoopInputs(*(value.squeeze(1 if place else 0) for place, value in enumerate(inputs)))
-                (motion, attention, orientation), state = self._loop.run(states[0], single, factors, moving)
+                (motion, attention, orientation), state = self._single_loop.run(states[0], single, factors, moving)
                 motion, attention, after = motion.unsqueeze(1), attention.unsqueeze(1), [LoopState(*state)]
             else:
                 together = LoopState._make(map(torch.stack, zip(*states, strict=True), within))
@@ -379,11 +416,8 @@ class BatchNetwork:
         joints = centred[..., obs.JOINT_POSITION.start : obs.JOINT_TORQUE.stop]
         term_part = slice(_SINES, _SINES + OUTPUT_SIZE)
         term = functional.linear(centred, weights.direct[term_part], weights.direct_bias[term_part])
-        width = weights.convolution_2.shape[0]
-        found = channels.new_empty(*channels.shape[:2], len(TOKEN_NAMES) + width + 1)
-        found[..., -1] = channels[..., -1]
         return LoopInputs(
-            channels.transpose(0, 1).flatten(1), self._features(channels, joints), found, term.contiguous()
+            channels.transpose(0, 1).flatten(1), self._features(channels, joints), channels[..., -1], term
         )
 
     def _features(self, channels: Tensor, joints: Tensor) -> Tensor:

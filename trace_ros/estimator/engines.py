@@ -85,38 +85,53 @@ class OnnxRuntimeEngine:
                 "or use engine torchscript"
             ) from error
         with torch.no_grad():
-            self._weights = FoldedWeights(*(value.detach() for value in fold(model.network())))
-            state = prime(self._weights, torch.zeros(WINDOW - 1, OBSERVATION_SIZE))
+            self._weights = weights = FoldedWeights(*(value.detach() for value in fold(model.network())))
+            state = prime(weights, torch.zeros(WINDOW - 1, OBSERVATION_SIZE))
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
-        # The kernel for a single row reads matrices as they are.
-        options.add_session_config_entry("session.disable_prepacking", "0")
         self._session = onnxruntime.InferenceSession(
-            step_graph(self._weights, state), options, providers=["CPUExecutionProvider"]
+            step_graph(weights, state), options, providers=["CPUExecutionProvider"]
         )
         row = np.zeros((1, OBSERVATION_SIZE), dtype=np.float32)
         self.observation: Float32 = row[0]
-        self._motion, self._attention = (
-            np.zeros((1, OUTPUT_SIZE), np.float32),
-            np.zeros((1, len(TOKEN_NAMES)), np.float32),
-        )
-        # Two sets of state: a step reads one and writes the other.
-        self._states = [
-            {name: np.zeros((1, *value.shape)[-2:], np.float32) for name, value in state._asdict().items()}
-            for _ in range(2)
-        ]
-        self._bindings = [
-            self._bind(onnxruntime, row, *self._states),
-            self._bind(onnxruntime, row, *self._states[::-1]),
-        ]
+        self._motion, self._attention = (np.zeros(size, np.float32) for size in (OUTPUT_SIZE, len(TOKEN_NAMES)))
+        # The past in rows, oldest first. A step reads some of them and writes behind those; after as many steps as a
+        # window has pooled columns, what is still needed goes to the front again.
+        self._round = round_ = state.pooled.shape[0] + 1
+        pooled, hidden = state.pooled.shape[-1], state.hidden.shape[-1]
+        column = weights.convolution_1.shape[0]
+        kernel = weights.convolution_2.shape[1] // column
+        self._rows = {
+            "inputs": np.zeros((kernel - 1 + round_, state.inputs.shape[-1] // (kernel - 1)), np.float32),
+            "columns": np.zeros((kernel - 1 + round_, column), np.float32),
+            "pooled": np.zeros((2 * round_, pooled), np.float32),
+            "total": np.zeros((1 + round_, pooled), np.float32),
+            "hidden": np.zeros((1 + round_, hidden), np.float32),
+        }
+        self._bindings = [self._bind(onnxruntime, row, step, kernel - 1) for step in range(round_)]
         self._turn = 0
 
-    def _bind(self, runtime: Any, observation: Float32, before: dict[str, Float32], after: dict[str, Float32]) -> Any:
-        binding = self._session.io_binding()
-        given = {"observation": observation, **before}
-        made = {"motion": self._motion, "attention": self._attention}
-        made |= {f"next_{name}": value for name, value in after.items()}
+    def _bind(self, runtime: Any, observation: Float32, step: int, before: int) -> Any:
+        """What a step of a round reads and writes."""
+        binding, rows = self._session.io_binding(), self._rows
+        given = {
+            "observation": observation,
+            "inputs": rows["inputs"][step : step + before].reshape(1, -1),
+            "columns": rows["columns"][step : step + before].reshape(1, -1),
+            "oldest": rows["pooled"][step : step + 1],
+            "total": rows["total"][step : step + 1],
+            "hidden": rows["hidden"][step : step + 1],
+        }
+        made = {
+            "motion": self._motion[None],
+            "attention": self._attention[None],
+            "newest_inputs": rows["inputs"][step + before : step + before + 1],
+            "newest_columns": rows["columns"][step + before : step + before + 1],
+            "newest_pooled": rows["pooled"][step + self._round : step + self._round + 1],
+            "next_total": rows["total"][step + 1 : step + 2],
+            "next_hidden": rows["hidden"][step + 1 : step + 2],
+        }
         for name, value in given.items():
             binding.bind_ortvalue_input(name, runtime.OrtValue.ortvalue_from_numpy(value))
         for name, value in made.items():
@@ -125,18 +140,33 @@ class OnnxRuntimeEngine:
 
     def prime(self, window: Float32) -> None:
         """See `Engine.prime`."""
-        self._turn = 0
         with torch.no_grad():
             state = prime(self._weights, torch.from_numpy(window))
-        for name, value in state._asdict().items():
-            self._states[0][name][:] = value.numpy()
+        rows, round_ = self._rows, self._round
+        for name, value in (("inputs", state.inputs), ("columns", state.columns)):
+            rows[name][round_:] = value.numpy().reshape(rows[name][round_:].shape)
+        rows["pooled"][round_] = 0.0
+        rows["pooled"][round_ + 1 :] = state.pooled.numpy()
+        rows["hidden"][round_] = state.hidden.numpy()
+        self._begin_round()
+
+    def _begin_round(self) -> None:
+        """Bring to the front what the next steps need. The sum is added up anew, so that rounding cannot grow."""
+        rows = self._rows
+        for name in ("inputs", "columns", "pooled", "hidden"):
+            kept = rows[name][self._round :]
+            rows[name][: len(kept)] = kept
+        rows["total"][0] = rows["pooled"][: self._round].sum(axis=0)
+        self._turn = 0
 
     def step(self) -> tuple[list[float], Float32]:
         """See `Engine.step`."""
+        if self._turn == self._round:
+            self._begin_round()
         self._session.run_with_iobinding(self._bindings[self._turn])
-        self._turn = 1 - self._turn
-        motion: list[float] = self._motion[0].tolist()
-        return motion, self._attention[0].copy()
+        self._turn += 1
+        motion: list[float] = self._motion.tolist()
+        return motion, self._attention.copy()
 
 
 _ENGINES: dict[EngineName, type[TorchScriptEngine] | type[OnnxRuntimeEngine]] = {

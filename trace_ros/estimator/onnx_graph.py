@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import onnx
+import torch
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor
@@ -19,7 +20,8 @@ from trace_ros.estimator.streaming import StreamingState
 OPSET = 17
 """The oldest with layer normalisation, so that many runtimes know it."""
 _IR_VERSION = 8
-_NEXT = "next_"
+NEXT, NEWEST = "next_", "newest_"
+"""Before the names of outputs: a value as the next step takes it, and what to put behind those of the past."""
 
 
 class _Builder:
@@ -56,14 +58,9 @@ class _Builder:
         self.nodes.append(helper.make_node("Split", [value, self.constant(np.array(sizes, np.int64))], names, axis=1))
         return names
 
-    def join(self, *values: str, axis: int = 1) -> str:
-        """One row, or with ``axis`` 0 one column, from several."""
-        return self.node("Concat", *values, axis=axis)
-
-    def drop(self, value: str, count: int, to: str, axis: int = 1) -> None:
-        """Leave out the first so many, and call the rest ``to``."""
-        numbers = (np.array([number], np.int64) for number in (count, np.iinfo(np.int64).max, axis))
-        self.node("Slice", value, *map(self.constant, numbers), to=to)
+    def join(self, *values: str, to: str | None = None) -> str:
+        """One row from several."""
+        return self.node("Concat", *values, to=to, axis=1)
 
     def reshape(self, value: str, *shape: int) -> str:
         """The same numbers in another shape."""
@@ -71,10 +68,12 @@ class _Builder:
 
 
 def step_graph(weights: FoldedWeights, state: StreamingState) -> bytes:
-    """A model with inputs ``observation`` (1, 47), and ``inputs``, ``columns``, ``pooled``, ``hidden``.
+    """A model of one step, which leaves it to the caller to keep the past: nothing is copied within.
 
-    Outputs are ``motion`` (1, 9), ``attention`` (1, 6), and the state for the next step, as ``next_inputs`` and so on.
-    Vectors of `StreamingState` are rows here; ``pooled`` is (21, d) as there.
+    Vectors of `StreamingState` are rows here. Inputs are ``observation`` (1, 47); ``inputs`` and ``columns`` of the
+    last samples, and ``hidden``, as there; ``oldest`` (1, d), the pooled column that leaves the window, and ``total``
+    (1, d), the sum of all that were in it. Outputs are ``motion`` (1, 9), ``attention`` (1, 6); ``newest_inputs``,
+    ``newest_columns`` and ``newest_pooled``, one sample's part of each; ``next_total`` and ``next_hidden``.
 
     Args:
         weights: of `folding.fold`.
@@ -94,17 +93,13 @@ def step_graph(weights: FoldedWeights, state: StreamingState) -> bytes:
     angles, term, factor = build.split(direct, (angles_size, OUTPUT_SIZE, OUTPUT_SIZE))
     before, after = JOINT_POSITION.start, OBSERVATION_SIZE - JOINT_TORQUE.stop
     imu, joints, fed_back = build.split(centred, (before, OBSERVATION_SIZE - before - after, after))
-    inputs = build.join(imu, fed_back, build.node("Sin", angles))
+    inputs = build.join(imu, fed_back, build.node("Sin", angles), to=NEWEST + "inputs")
 
-    inputs_now = build.join("inputs", inputs)
-    build.drop(inputs_now, before + after + angles_size, _NEXT + "inputs")
-    column = build.node("Relu", build.affine(inputs_now, weights.convolution_1, weights.convolution_1_bias))
-    columns = build.join("columns", column)
-    build.drop(columns, width, _NEXT + "columns")
-    column = build.node("Relu", build.affine(columns, weights.convolution_2, weights.convolution_2_bias))
-    window = build.join("pooled", column, axis=0)
-    build.drop(window, 1, _NEXT + "pooled", axis=0)
-    total = build.node("ReduceSum", window, build.constant(np.array([0], np.int64)), keepdims=1)
+    column = build.affine(build.join("inputs", inputs), weights.convolution_1, weights.convolution_1_bias)
+    column = build.node("Relu", column, to=NEWEST + "columns")
+    column = build.affine(build.join("columns", column), weights.convolution_2, weights.convolution_2_bias)
+    column = build.node("Relu", column, to=NEWEST + "pooled")
+    total = build.node("Add", build.node("Sub", "total", "oldest"), column, to=NEXT + "total")
 
     query = build.affine(total, weights.query, weights.query_bias)
     ones = build.constant(np.ones(width, np.float32))
@@ -119,29 +114,31 @@ def step_graph(weights: FoldedWeights, state: StreamingState) -> bytes:
     split = build.constant(np.array((len(weights.attention_value_bias) - tokens, tokens), np.int64))
     build.nodes.append(helper.make_node("Split", [found, split], ["context", "attention"], axis=1))
 
-    gates = build.affine("context", weights.gru_input_gates, weights.gru_gates_bias)
+    of_context = torch.cat((weights.gru_input_gates, weights.gru_input_new))
+    of_context = build.affine("context", of_context, torch.cat((weights.gru_gates_bias, weights.gru_input_new_bias)))
+    gates, new = build.split(of_context, (2 * hidden_size, hidden_size))
     gates = build.node("Sigmoid", build.affine("hidden", weights.gru_hidden_gates, gates))
     reset, update = build.split(gates, (hidden_size, hidden_size))
     remembered = build.affine("hidden", weights.gru_hidden_new, weights.gru_hidden_new_bias)
-    new = build.affine("context", weights.gru_input_new, weights.gru_input_new_bias)
     new = build.node("Tanh", build.node("Add", new, build.node("Mul", reset, remembered)))
     kept = build.node("Mul", update, build.node("Sub", "hidden", new))
-    hidden = build.node("Add", new, kept, to=_NEXT + "hidden")
+    hidden = build.node("Add", new, kept, to=NEXT + "hidden")
 
     head = build.join("context", hidden, inputs)
     head = build.node("Relu", build.affine(head, weights.head_1, weights.head_1_bias))
     head = build.node("Relu", build.affine(head, weights.head_2, weights.head_2_bias))
     build.node("Mul", build.affine(head, weights.head_3, term), factor, to="motion")
 
-    shapes = {name: (1, *value.shape)[-2:] for name, value in state._asdict().items()}
-    given = {"observation": (1, OBSERVATION_SIZE), **shapes}
-    made = {"motion": (1, OUTPUT_SIZE), "attention": (1, tokens)}
-    made |= {_NEXT + name: shape for name, shape in shapes.items()}
+    sizes = {name: value.shape[-1] for name, value in state._asdict().items()}
+    given = {"observation": OBSERVATION_SIZE, "inputs": sizes["inputs"], "columns": sizes["columns"]}
+    given |= {"oldest": width, "total": width, "hidden": hidden_size}
+    made = {"motion": OUTPUT_SIZE, "attention": tokens, NEWEST + "inputs": before + after + angles_size}
+    made |= {NEWEST + "columns": width, NEWEST + "pooled": width, NEXT + "total": width, NEXT + "hidden": hidden_size}
     graph = helper.make_graph(
         build.nodes,
         "trace_step",
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in given.items()],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in made.items()],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, size)) for name, size in given.items()],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, size)) for name, size in made.items()],
         build.constants,
     )
     model = helper.make_model(

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trace_ros.errors import TraceError
-from trace_ros.estimator.batch import prepare, run_logs
+from trace_ros.estimator.batch import in_threads, prepare, run_logs
 from trace_ros.estimator.estimator import TraceEstimator
 from trace_ros.estimator.interface import Estimator
 from trace_ros.estimator.observation import WINDOW
-from trace_ros.estimator.run import run_estimator
+from trace_ros.estimator.run import EstimatedRun, run_estimator
 from trace_ros.evaluation.metrics import Comparison, Metrics, MetricSettings, compare, metrics_of
 from trace_ros.geometry import FloatArray, roll_pitch_yaw
 from trace_ros.logs import SensorLog, Trajectory
@@ -193,8 +193,9 @@ def evaluate_runs(
                 raise TraceError(f"{name}: {error}") from error
             factors.append(log.duration_s / (time.perf_counter() - begin))
             done += len(log)
-    return [
-        _evaluation(
+
+    def judged(name: str, log: SensorLog, run: EstimatedRun, factor: float) -> Evaluation:
+        return _evaluation(
             name,
             estimator.name,
             run.trajectory,
@@ -206,8 +207,8 @@ def evaluate_runs(
             step_time_s=run.step_time_s if run.step_time_s.size else None,
             real_time_factor=factor,
         )
-        for name, log, run, factor in zip(names, logs, runs, factors, strict=True)
-    ]
+
+    return in_threads(threads, judged, names, logs, runs, factors)
 
 
 def evaluate_odometry(
