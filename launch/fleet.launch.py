@@ -10,7 +10,10 @@ from launch.launch_description_sources import PythonLaunchDescriptionSource
 from launch.substitutions import LaunchConfiguration, PathJoinSubstitution
 from launch_ros.substitutions import FindPackageShare
 
-PASSED_ON = ("estimator", "engine", "params_file", "use_sim_time", "autostart", "use_respawn", "log_level")
+PASSED_ON = (
+    *("estimator", "engine", "params_file", "imu_topic", "joint_states_topic", "odom_topic"),
+    *("use_sim_time", "autostart", "use_respawn", "log_level"),
+)
 """Arguments of estimator.launch.py that are the same for all robots."""
 
 
@@ -63,6 +66,17 @@ def generate_launch_description() -> LaunchDescription:
                 description="of all robots: trace, iekf_sr, ...; empty: as in params_file",
             ),
             DeclareLaunchArgument("engine", default_value="", description="of all robots; empty: as in params_file"),
+            DeclareLaunchArgument(
+                "imu_topic", default_value="", description="of each robot, in its namespace; empty: imu/data"
+            ),
+            DeclareLaunchArgument(
+                "joint_states_topic",
+                default_value="",
+                description="of each robot, in its namespace; empty: joint_states",
+            ),
+            DeclareLaunchArgument(
+                "odom_topic", default_value="", description="of each robot, in its namespace; empty: odom"
+            ),
             DeclareLaunchArgument("use_sim_time", default_value="false", description="take the time from /clock"),
             DeclareLaunchArgument("autostart", default_value="true", description="configure and activate at once"),
             DeclareLaunchArgument("use_respawn", default_value="false", description="start nodes again that end"),

@@ -27,6 +27,9 @@ PASSED_ON = (
     "model",
     "engine",
     "params_file",
+    "imu_topic",
+    "joint_states_topic",
+    "odom_topic",
     "namespace",
     "use_sim_time",
     "autostart",
@@ -42,10 +45,22 @@ VIEWED = (
 """Topics in the RViz configuration, absolute there; with a namespace they are the robot's own."""
 
 
+TOPICS = {"imu_topic": "imu/data", "joint_states_topic": "joint_states", "odom_topic": "odom"}
+"""Arguments that rename a topic: of the sensors as the bag has it, and so for player and estimator alike."""
+
+
+def renamed(context: LaunchContext) -> dict[str, str]:
+    """The topics that have another name, by argument."""
+    return {name: value for name in TOPICS if (value := LaunchConfiguration(name).perform(context))}
+
+
 def player(context: LaunchContext) -> list[Action]:
     """The replay and path nodes; RViz where it is wanted and installed. Without RViz, all ends with the bag."""
     namespace = LaunchConfiguration("namespace")
     log_level = ["--log-level", LaunchConfiguration("log_level")]
+    names = renamed(context)
+    remappings = [(TOPICS[name], value) for name, value in names.items()]
+    in_bag = {name: ParameterValue(value, value_type=str) for name, value in names.items() if name != "odom_topic"}
     replay = Node(
         package="trace_ros",
         executable="replay",
@@ -60,8 +75,10 @@ def player(context: LaunchContext) -> list[Action]:
                 "subscribers": ParameterValue(LaunchConfiguration("subscribers"), value_type=int),
                 # Small computers take long to load the network; the bag must not begin without it.
                 "wait_for_subscribers": 120.0,
+                **in_bag,
             }
         ],
+        remappings=remappings,
         ros_arguments=log_level,
     )
     path = Node(
@@ -71,6 +88,7 @@ def player(context: LaunchContext) -> list[Action]:
         namespace=namespace,
         output="screen",
         parameters=[{"use_sim_time": ParameterValue(LaunchConfiguration("use_sim_time"), value_type=bool)}],
+        remappings=remappings,
         ros_arguments=log_level,
     )
     viewer = rviz(context) if LaunchConfiguration("rviz").perform(context).lower() in ("true", "1") else []
@@ -90,7 +108,8 @@ def rviz(context: LaunchContext) -> list[Action]:
         return [LogInfo(msg="rviz2 is not installed: playing without it (rviz:=false silences this)")]
     namespace = LaunchConfiguration("namespace")
     use_sim_time = {"use_sim_time": ParameterValue(LaunchConfiguration("use_sim_time"), value_type=bool)}
-    remappings = [(f"/{topic}", topic) for topic in VIEWED]
+    odom = renamed(context).get("odom_topic", "odom")
+    remappings = [(f"/{topic}", odom if topic == "odom" else topic) for topic in VIEWED]
     configuration = PathJoinSubstitution([FindPackageShare("trace_ros"), "config", "rviz", "estimator.rviz"])
     actions: list[Action] = [
         Node(
@@ -160,6 +179,17 @@ def generate_launch_description() -> LaunchDescription:
                 "params_file",
                 default_value=PathJoinSubstitution([share, "config", "estimator.yaml"]),
                 description="parameters of the estimator",
+            ),
+            DeclareLaunchArgument(
+                "imu_topic", default_value="", description="sensor_msgs/Imu in the bag; empty: imu/data"
+            ),
+            DeclareLaunchArgument(
+                "joint_states_topic",
+                default_value="",
+                description="sensor_msgs/JointState in the bag; empty: joint_states",
+            ),
+            DeclareLaunchArgument(
+                "odom_topic", default_value="", description="nav_msgs/Odometry to publish; empty: odom"
             ),
             DeclareLaunchArgument("namespace", default_value="", description="of all topics and nodes"),
             DeclareLaunchArgument("use_sim_time", default_value="true", description="take the time from the bag"),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import json
 from collections.abc import Callable
 from configparser import ConfigParser
 from pathlib import Path
@@ -18,7 +17,8 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
-SHARED = {"estimator", "engine", "params_file", "use_sim_time", "autostart", "use_respawn", "log_level"}
+RENAMED = {"imu_topic", "joint_states_topic", "odom_topic"}
+SHARED = {"estimator", "engine", "params_file", "use_sim_time", "autostart", "use_respawn", "log_level"} | RENAMED
 COMMON = SHARED | {"robot", "model", "namespace"}
 ARGUMENTS = {
     "estimator.launch.py": COMMON,
@@ -81,25 +81,34 @@ def test_arguments_executables_and_files(name: str) -> None:
         assert (ROOT.joinpath(*parts)).is_file()
 
 
+def constant(name: str, variable: str) -> Any:
+    """What a launch file assigns at its top."""
+    for node in ast.parse((ROOT / "launch" / name).read_text()).body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == variable:
+            # A tuple may be made of several, unpacked.
+            return eval(compile(ast.Expression(node.value), name, "eval"), {})
+    raise AssertionError(f"{name} has no {variable}")
+
+
 def test_replay_passes_on_every_argument_of_the_estimator() -> None:
-    tree = ast.parse((ROOT / "launch" / "replay.launch.py").read_text())
-    passed = next(
-        ast.literal_eval(node.value)
-        for node in tree.body
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "PASSED_ON"
-    )
-    assert set(passed) == ARGUMENTS["estimator.launch.py"]
+    assert set(constant("replay.launch.py", "PASSED_ON")) == ARGUMENTS["estimator.launch.py"]
 
 
 def test_a_fleet_passes_on_what_all_robots_share() -> None:
-    tree = ast.parse((ROOT / "launch" / "fleet.launch.py").read_text())
-    passed = next(
-        ast.literal_eval(node.value)
-        for node in tree.body
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "PASSED_ON"
-    )
     # A model belongs to one robot; the robots themselves are named by the fleet's own argument.
-    assert set(passed) == ARGUMENTS["estimator.launch.py"] - {"robot", "namespace", "model"}
+    passed = set(constant("fleet.launch.py", "PASSED_ON"))
+    assert passed == ARGUMENTS["estimator.launch.py"] - {"robot", "namespace", "model"}
+
+
+def test_what_is_renamed_are_the_nodes_own_names() -> None:
+    topics = constant("estimator.launch.py", "TOPICS")
+    assert topics == constant("replay.launch.py", "TOPICS")
+    assert set(topics) == RENAMED
+    sources = [(ROOT / "trace_ros" / "nodes" / name).read_text() for name in ("inputs.py", "outputs.py")]
+    assert all(any(f'"{topic}"' in source for source in sources) for topic in topics.values())
+    replayed = (ROOT / "trace_ros" / "nodes" / "replay_node.py").read_text()
+    for name in RENAMED - {"odom_topic"}:  # parameters of the player, where a bag has other names
+        assert f'Parameter("{name}", "{topics[name]}"' in replayed
 
 
 def fleet_parser() -> Callable[[str], dict[str, str]]:
@@ -118,30 +127,6 @@ def test_the_robots_of_a_fleet() -> None:
     for text, complaint in (("", "none are given"), ("a=", "not NAMESPACE=ROBOT"), ("a=go2 a=a1", "given twice")):
         with pytest.raises(ValueError, match=complaint):
             parse(text)
-
-
-def foxglove() -> dict[str, Any]:
-    return json.loads((ROOT / "config" / "foxglove" / "estimator.json").read_text())
-
-
-def test_the_foxglove_layout_is_whole() -> None:
-    layout = foxglove()
-
-    def leaves(node: Any) -> list[str]:
-        return [node] if isinstance(node, str) else [*leaves(node["first"]), *leaves(node["second"])]
-
-    panels = leaves(layout["layout"])
-    assert sorted(panels) == sorted(layout["configById"])
-    assert {panel.split("!")[0] for panel in panels} >= {"3D", "Plot", "DiagnosticSummary"}
-
-
-def test_the_foxglove_layout_shows_what_the_nodes_publish() -> None:
-    configs = foxglove()["configById"]
-    scene = next(value for key, value in configs.items() if key.startswith("3D!"))
-    assert set(scene["topics"]) == {"/odom", "/path", "/reference_path", "/estimator/markers", "/robot_description"}
-    plotted = {path["value"].split(".")[0] for value in configs.values() for path in value.get("paths", [])}
-    assert plotted == {"/odom", "/estimator/foot_reliability"}
-    assert scene["followTf"] == "base_link"
 
 
 def test_manifests_agree() -> None:
@@ -165,19 +150,6 @@ def test_manifests_agree() -> None:
     assert (ROOT / "resource" / "trace_ros").is_file()
 
 
-def test_the_rviz_configuration_shows_what_the_nodes_publish() -> None:
-    config = yaml.safe_load((ROOT / "config" / "rviz" / "estimator.rviz").read_text())
-    manager = config["Visualization Manager"]
-    topics = {
-        display[key]["Value"]
-        for display in manager["Displays"]
-        for key in ("Topic", "Description Topic")
-        if key in display
-    }
-    assert topics == {"/odom", "/path", "/reference_path", "/robot_description", "/estimator/markers"}
-    assert manager["Global Options"]["Fixed Frame"] == "odom"
-
-
 @pytest.mark.ros
 def test_the_parameter_file_holds_every_parameter_with_its_default() -> None:
     pytest.importorskip("rclpy")
@@ -187,9 +159,8 @@ def test_the_parameter_file_holds_every_parameter_with_its_default() -> None:
     assert data == {"/**/estimator": {"ros__parameters": {p.name: p.default for p in PARAMETERS}}}
 
 
-@pytest.mark.skipif(not HAS_LAUNCH, reason="needs launch and launch_ros, which have no wheels")
-@pytest.mark.parametrize("name", sorted(ARGUMENTS))
-def test_descriptions_can_be_built(name: str) -> None:
+def actions_of(name: str, **given: str) -> list[Any]:
+    """What a launch file does, with arguments given."""
     from launch import LaunchContext
     from launch.launch_description_sources import get_launch_description_from_python_launch_file
 
@@ -202,17 +173,46 @@ def test_descriptions_can_be_built(name: str) -> None:
         if default is not None and argument.name != "params_file":
             context.launch_configurations[argument.name] = "".join(part.perform(context) for part in default)
     context.launch_configurations.update(
-        bag="bag", robots="alpha=go2 beta", params_file=str(ROOT / "config" / "estimator.yaml")
+        {"bag": "bag", "robots": "alpha=go2 beta", "params_file": str(ROOT / "config" / "estimator.yaml"), **given}
     )
-    actions = [
+    return [
         action
         for entity in description.entities
         if type(entity).__name__ == "OpaqueFunction"
         for action in entity.execute(context) or []
     ]
+
+
+needs_launch = pytest.mark.skipif(not HAS_LAUNCH, reason="needs launch and launch_ros, which have no wheels")
+
+
+@needs_launch
+@pytest.mark.parametrize("name", sorted(ARGUMENTS))
+def test_descriptions_can_be_built(name: str) -> None:
+    actions = actions_of(name)
     executables = {action.node_executable for action in actions if hasattr(action, "node_executable")}
     expected = {"estimator.launch.py": "estimator", "replay.launch.py": "replay", "record.launch.py": "recorder"}
     if name in expected:
         assert expected[name] in executables
     else:
         assert len(actions) == 2
+
+
+@needs_launch
+def test_topics_of_other_names_reach_every_node() -> None:
+    from launch import LaunchContext
+    from launch.utilities import perform_substitutions
+
+    def remapped(action: Any) -> dict[str, str]:
+        rules = action._Node__remappings
+        texts = [[perform_substitutions(LaunchContext(), list(end)) for end in rule] for rule in rules]
+        return {before: after for before, after in texts if not before.startswith("/")}
+
+    names = {"imu_topic": "/sensors/imu", "joint_states_topic": "joints", "odom_topic": "trace/odom"}
+    expected = {"imu/data": "/sensors/imu", "joint_states": "joints", "odom": "trace/odom"}
+    nodes = [*actions_of("estimator.launch.py", **names), *actions_of("replay.launch.py", rviz="false", **names)]
+    found = {action.node_executable: remapped(action) for action in nodes if hasattr(action, "node_executable")}
+    assert found == {"estimator": expected, "replay": expected, "path": expected}
+    assert remapped(actions_of("estimator.launch.py")[0]) == {}
+    only = actions_of("estimator.launch.py", odom_topic="trace/odom")[0]
+    assert remapped(only) == {"odom": "trace/odom"}
