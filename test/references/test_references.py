@@ -13,7 +13,7 @@ from scipy.spatial.transform import Rotation
 
 from trace_ros.errors import TraceError
 from trace_ros.logs import SensorLog, Trajectory
-from trace_ros.references import ReferenceSettings, RigidOffset, clean_reference, estimate_clock_offset
+from trace_ros.references import ReferenceSettings, RigidOffset, clean_reference, disagrees, estimate_clock_offset
 from trace_ros.references.attitude import GyroAttitude
 
 LOGS = {seed: Motion(seed).log() for seed in range(3)}
@@ -262,3 +262,30 @@ def test_positions_that_are_no_motion_of_the_log_leave_no_nan(rate: float, scale
     assert clean.inertial is not None
     assert np.isfinite(clean.inertial.tilt_sigma)
     assert "nan" not in " ".join(clean.notes)
+
+
+def test_where_a_reference_turns_otherwise_than_the_gyro() -> None:
+    reference = Motion(0).reference()
+    good = clean_reference(reference, LOGS[0])
+    assert not disagrees(good, LOGS[0]).any()
+    mirrored = replace(reference, orientation=reference.orientation * np.array([1.0, 1.0, -1.0, 1.0]))
+    bad = clean_reference(mirrored, LOGS[0], settings=ReferenceSettings(clock_offset=0.0))
+    assert disagrees(bad, LOGS[0]).mean() > 0.5
+    # Turned away little by little and back again: no jump, but no motion of this robot either.
+    seconds = (reference.stamp_ns - reference.stamp_ns[0]) * 1e-9
+    away = np.interp(seconds, [5.0, 7.0, 9.0], [0.0, 1.2, 0.0], left=0.0, right=0.0)
+    turned = (Rotation.from_rotvec(np.outer(away, (0.0, 0.0, 1.0))) * reference.rotation_world_body).as_quat()
+    off = disagrees(clean_reference(replace(reference, orientation=turned), LOGS[0]), LOGS[0])
+    time = (LOGS[0].stamp_ns - LOGS[0].stamp_ns[0]) * 1e-9
+    assert off[(time > 5.5) & (time < 8.5)].all() and not off[(time < 3.5) | (time > 10.5)].any()
+
+
+def test_stretches_between_jumps_are_told_from_gaps() -> None:
+    reference = Motion(0).reference()
+    half, kept = len(reference) // 2, np.ones(len(reference), dtype=bool)
+    kept[half // 2 : half // 2 + 10] = False
+    moved = reference.position + np.where(np.arange(len(reference)) >= half, 2.0, 0.0)[:, None]
+    clean = clean_reference(replace(reference, position=moved).select(kept), LOGS[0])
+    assert clean.segments.count == 3
+    assert np.unique(clean.between_jumps).tolist() == [0, 1]
+    assert 0.4 < clean.between_jumps.mean() < 0.6

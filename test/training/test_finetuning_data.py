@@ -16,6 +16,7 @@ from trace_ros.errors import TraceError
 from trace_ros.estimator import observation as obs
 from trace_ros.estimator.estimator import TraceEstimator
 from trace_ros.logs import Trajectory
+from trace_ros.references import ReferenceSettings
 from trace_ros.training.dataset import FEEDBACK, PREFIX
 from trace_ros.training.finetuning_config import FineTuningConfig
 from trace_ros.training.finetuning_data import Window, WindowBatch, with_reference
@@ -107,6 +108,37 @@ def test_a_reference_at_another_rate_and_clock_fits_after_cleaning():
     at, mask = found.log.reference.resample(truth.stamp_ns)
     assert mask.mean() > 0.95
     assert np.abs(at.velocity - truth.velocity[mask]).mean() < 0.1
+
+
+def test_a_reference_of_another_motion_is_refused_and_a_wrong_while_is_cut():
+    made = log(3, 8000, every=50)
+    settings = FineTuningConfig().reference
+    whole = with_reference("walk", made, ROBOT, settings)
+    seconds = (made.reference.stamp_ns - made.reference.stamp_ns[0]) * 1e-9
+    spun = Rotation.from_rotvec(np.outer(2.0 * seconds, (0.0, 0.0, 1.0)))
+    other = replace(made.reference, orientation=(spun * made.reference.rotation_world_body).as_quat())
+    known = settings.model_copy(update={"cleaning": ReferenceSettings(clock_offset=0.0, jump_angle=3.0)})
+    with pytest.raises(TraceError, match=r"walk: its reference turns otherwise than the gyro in 100 % of the time"):
+        with_reference("walk", replace(made, reference=other), ROBOT, known)
+    some = np.arange(len(made.reference)) // 8 == 5  # 0.8 of 16 s
+    while_off = Rotation.from_rotvec(np.outer(some, (0.0, 0.0, 0.8)))
+    partly = replace(made.reference, orientation=(while_off * made.reference.rotation_world_body).as_quat())
+    found = with_reference("walk", replace(made, reference=partly), ROBOT, known)
+    assert any("turns otherwise" in note and "cut there" in note for note in found.notes)
+    assert len(found.log.reference) < len(whole.log.reference) and len(np.unique(found.piece)) == 2
+
+
+def test_a_torn_reference_is_judged_in_one_world():
+    made = log(3, 4000, every=50)
+    jumped = made.reference.position + np.where(np.arange(len(made.reference)) >= 50, 3.0, 0.0)[:, None]
+    found = with_reference(
+        "walk", replace(made, reference=replace(made.reference, position=jumped)), ROBOT, FineTuningConfig().reference
+    )
+    judged, notes = found.in_one_world()
+    assert len(notes) == 1 and "longest of 2 parts" in notes[0]
+    steps = np.linalg.norm(np.diff(judged.reference.position, axis=0), axis=1)
+    assert steps.max() < 0.5 and 0.5 < len(judged.reference) / len(found.log.reference) < 0.7
+    assert with_reference("walk", made, ROBOT, FineTuningConfig().reference).in_one_world()[1] == ()
 
 
 def test_a_reference_that_begins_late_moves_the_windows(model):

@@ -15,9 +15,9 @@ from scipy.spatial.transform import Rotation
 from trace_ros.estimator.folding import fold
 from trace_ros.training.closed_loop import closed_loop
 from trace_ros.training.dataset import PREFIX
-from trace_ros.training.finetuning import UPDATED, set_trainable
 from trace_ros.training.finetuning_data import WindowBatch, all_windows
 from trace_ros.training.finetuning_loss import Past, distance_from_start, finetuning_terms, rotation_vector
+from trace_ros.training.finetuning_method import FineTunedTrace
 from trace_ros.training.finetuning_rollout import LoopInputs, LoopState, Rollout, backpropagate, begin, roll_out
 
 
@@ -39,7 +39,7 @@ def double(parts):
 
 def network_of(model, mode="partial"):
     network = model.network().double()
-    set_trainable(network, mode)
+    FineTunedTrace(model).set_trainable(network, mode)
     return network
 
 
@@ -244,7 +244,7 @@ def test_what_stands_still_is_held(model, made):
 def test_only_gru_and_head_are_updated(model):
     network = network_of(model)
     trained = {name for name, value in network.named_parameters() if value.requires_grad}
-    assert trained == {name for name, _ in network.named_parameters() if name.startswith(UPDATED)}
+    assert trained == {name for name, _ in network.named_parameters() if name.startswith(FineTunedTrace.updated)}
     assert {name.split(".")[0] for name in trained} == {"gru", "head"}
     full = network_of(model, "full")
     assert {name for name, value in full.named_parameters() if not value.requires_grad} == {"attention.key.bias"}

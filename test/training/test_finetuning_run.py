@@ -12,6 +12,7 @@ from trace_ros.errors import TraceError
 from trace_ros.estimator.checkpoint import load_model
 from trace_ros.estimator.estimator import TraceEstimator
 from trace_ros.training.finetuning import FineTuning, FineTuningPlan
+from trace_ros.training.finetuning_method import FineTunedTrace
 from trace_ros.training.finetuning_state import load_finetuning, weights_fingerprint
 from trace_ros.training.finetuning_validation import closed_loop_error
 
@@ -43,7 +44,7 @@ def tracks(model):
 
 def make(model, tracks, output, settings=None):
     plan = FineTuningPlan("go2", settings or config(), "trace finetune (test)", [])
-    return FineTuning(plan, model, tracks[:2], tracks[2:], output)
+    return FineTuning(plan, FineTunedTrace(model), tracks[:2], tracks[2:], output)
 
 
 class StopAfter:
@@ -69,7 +70,7 @@ def test_the_loss_falls_and_the_best_epoch_is_exported(model, tmp_path):
     assert rows[1]["start"] > 0
     best = min(rows, key=lambda row: row["validation_position_m"])
     assert run.best_epoch == best["epoch"] > 0
-    found = closed_loop_error(run.best_network(), tracks[2:], settings)
+    found = closed_loop_error(run.base, run.best_network(), tracks[2:], settings)
     assert found["position_m"] == pytest.approx(best["validation_position_m"], rel=1e-6)
     assert (max(share for _, share in monitor.shares), monitor.shares[0][0]) == (1.0, 0)
 

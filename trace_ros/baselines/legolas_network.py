@@ -186,6 +186,11 @@ class LegolasNetwork(nn.Module):
             observations: (B, T + history, 47) SI, torque NaN where absent, roll and pitch those that the IMU reports.
             bfloat16: compute matrix products in bfloat16, except in the last layers.
         """
+        features = self.features(observations, bfloat16)
+        return self.answer(features, observations[:, self.config.history :], bfloat16)
+
+    def features(self, observations: Tensor, bfloat16: bool = False) -> Tensor:
+        """What all heads are given, (B, T, trunk), of the observations of `sequence`."""
         stride, batch = self.config.stride, observations.shape[0]
         count = observations.shape[1] - self.config.history
         normalised = self.normalised(frames_of(observations))
@@ -202,10 +207,15 @@ class LegolasNetwork(nn.Module):
             mean = functional.avg_pool1d(columns, self.config.pooled, stride=1)
             pooled = torch.cat((mean, columns[..., self.config.pooled - 1 :]), dim=1)
             pooled = pooled.unflatten(0, [batch, stride]).permute(0, 3, 1, 2).flatten(1, 2)[:, -count:]
-            features = self.trunk(pooled)
-            features = [head(features) for head in self.heads]
-        raw = [last(feature.float()) for last, feature in zip(self.last, features, strict=True)]
-        return self.outputs(raw, observations[:, -count:])
+            features: Tensor = self.trunk(pooled)
+        return features
+
+    def answer(self, features: Tensor, observations: Tensor, bfloat16: bool = False) -> LegolasOutput:
+        """What the heads say of features (B, T, trunk) of observations (B, T, 47)."""
+        with torch.autocast(observations.device.type, dtype=torch.bfloat16, enabled=bfloat16):
+            hidden = [head(features) for head in self.heads]
+        raw = [last(feature.float()) for last, feature in zip(self.last, hidden, strict=True)]
+        return self.outputs(raw, observations)
 
     def outputs(self, raw: list[Tensor], observations: Tensor) -> LegolasOutput:
         """What the heads' outputs mean; the increment stands on top of the gyro's rotation (our choice)."""

@@ -77,7 +77,11 @@ def finetune(
     ] = None,
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a value of the config: --set optimiser.epochs=5."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change a value of the config: --set optimiser.epochs=5 (that, with --resume too).",
+        ),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --output.")] = False,
     threads: Annotated[int, typer.Option(min=1, max=MAX_PROCESSES, help="Threads for gradients.")] = 1,
@@ -101,12 +105,12 @@ def finetune(
     if resume:
         kept = {
             "--logs": logs, "--validation": validation, "--test": test, "--robot": robot, "--mode": mode,
-            "--config": config, "--set": changes, "--imu-topic": imu_topic, "--joint-topic": joint_topic,
+            "--config": config, "--imu-topic": imu_topic, "--joint-topic": joint_topic,
             "--reference-topic": reference_topic,
         }  # fmt: skip
         if given := [option for option, value in kept.items() if value]:
             raise TraceError(f"trace finetune --resume keeps the run's own: leave {', '.join(given)} out")
-        job = finetuning.resumed(output, model)
+        job = finetuning.resumed(output, model, changes or [])
     else:
         overrides = [*(changes or []), *([] if mode is None else [f"mode={mode}"])]
         job = finetuning.planned(

@@ -17,24 +17,27 @@ from rich.progress import TextColumn
 from rich.table import Table
 
 from trace_ros.bags import Topics, read_log
+from trace_ros.baselines.registry import TRACE, load_estimator
 from trace_ros.cli.common import console, errors, progress_bar, say, write_json
-from trace_ros.cli.training import _StopOnSignal
+from trace_ros.cli.training import StopOnSignal
 from trace_ros.errors import TraceError
-from trace_ros.estimator.checkpoint import LoadedModel, load_model
-from trace_ros.estimator.estimator import TraceEstimator
 from trace_ros.evaluation.metrics import MetricSettings
 from trace_ros.evaluation.runner import Evaluation, evaluate_run, file_names
 from trace_ros.resources import models_directory
 from trace_ros.robot import RobotDescription
+from trace_ros.training.config import set_key
 from trace_ros.training.finetuning import FineTuning, FineTuningPlan
 from trace_ros.training.finetuning_config import FineTuningConfig
-from trace_ros.training.finetuning_data import Track, make_track, network_steps, with_reference
+from trace_ros.training.finetuning_data import Track, with_reference
+from trace_ros.training.finetuning_method import FineTunedMethod, fine_tuned
 from trace_ros.training.finetuning_splits import NamedLog, Split, assign_splits, check_recordings, fingerprint
 from trace_ros.training.finetuning_state import load_finetuning, weights_fingerprint
 
-MODEL_FILE = "trace.pt"
+_DEFAULT_MODEL = "trace.pt"
 REPORT_FILE = "report.json"
 _LINE_INTERVAL_S = 30.0
+_LATER = ("optimiser.epochs", "validation.patience")
+"""Keys of the config that a run may be resumed with: when it ends."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +54,12 @@ class Job:
     run: FineTuning
     logs: list[NamedLog]
     robot: RobotDescription
-    base: LoadedModel
+    base: FineTunedMethod[Any]
 
     @property
     def model_path(self) -> Path:
         """Where the new model goes."""
-        return self.run.output / MODEL_FILE
+        return self.run.output / _model_file(self.base)
 
 
 def planned(
@@ -80,7 +83,7 @@ def planned(
     description = RobotDescription.load(robot)
     if (output / "checkpoint.pt").exists():
         raise TraceError(f"{output}: already holds a fine-tuning run; --resume goes on, or change --output")
-    base = _base(model or models_directory() / description.name / MODEL_FILE, description, output)
+    base = _base(model or models_directory() / description.name / _DEFAULT_MODEL, description, output)
     if note is not None:
         say(note)
     named = _read(splits, description, topics)
@@ -93,12 +96,22 @@ def planned(
     return _job(plan, named, description, base, output)
 
 
-def resumed(output: Path, model: Path | None) -> Job:
+def resumed(output: Path, model: Path | None, changes: Sequence[str] = ()) -> Job:
     """The run in a folder, with its own settings and logs.
 
+    Args:
+        output: the folder.
+        model: that it started from, where that has been moved.
+        changes: ``key=value`` of when it ends (`_LATER`); the rest stays as the run was started.
+
     Raises:
-        TraceError: there is none, or a log or the base model is no longer what it was.
+        TraceError: there is none, or a log or the base model is no longer what it was, or another key is to change.
     """
+    for change in changes:
+        if (key := change.partition("=")[0].strip()) not in _LATER:
+            raise TraceError(
+                f"trace finetune --resume keeps the run's own {key}; --set changes {', '.join(_LATER)} alone"
+            )
     state = load_finetuning(output / "checkpoint.pt")
     description = RobotDescription.load(state["robot"])
     base = _base(model or Path(state["model"]), description, output)
@@ -110,7 +123,9 @@ def resumed(output: Path, model: Path | None) -> Job:
         if log.fingerprint != row["fingerprint"]:
             raise TraceError(f"{log.path}: is no longer the log that the run in {output} was started with")
         named.append(log)
-    config = FineTuningConfig.parse(state["config"], str(output / "checkpoint.pt"))
+    for change in changes:
+        set_key(state["config"], change)
+    config = FineTuningConfig.parse(state["config"], " ".join((str(output / "checkpoint.pt"), *changes)))
     plan = FineTuningPlan(state["robot"], config, state["command"], rows)
     job = _job(plan, named, description, base, output)
     job.run.resume()
@@ -122,10 +137,14 @@ def _chosen(topics: Topics) -> dict[str, str]:
     return {name: value for name in topics.model_fields_set if (value := getattr(topics, name)) is not None}
 
 
-def _base(path: Path, robot: RobotDescription, output: Path) -> LoadedModel:
-    base = load_model(path)
-    base.check_robot(robot)
-    target = output / MODEL_FILE
+def _model_file(base: FineTunedMethod[Any]) -> str:
+    return f"{base.card.name}.pt"
+
+
+def _base(path: Path, robot: RobotDescription, output: Path) -> FineTunedMethod[Any]:
+    base = fine_tuned(path)
+    base.card.check_robot(robot, path)
+    target = output / _model_file(base)
     if target.exists() and target.samefile(path):
         raise TraceError(f"{target}: is the base model, which stays as it is: choose another --output")
     return base
@@ -146,18 +165,22 @@ def _read(splits: Sequence[tuple[Path, Split]], robot: RobotDescription, topics:
     return named
 
 
-def _job(plan: FineTuningPlan, logs: list[NamedLog], robot: RobotDescription, base: LoadedModel, output: Path) -> Job:
+def _job(
+    plan: FineTuningPlan, logs: list[NamedLog], robot: RobotDescription, base: FineTunedMethod[Any], output: Path
+) -> Job:
     tracks: dict[Split, list[Track]] = {"training": [], "validation": [], "test": []}
     fitting = []
     for log in logs:
         referenced = with_reference(str(log.path), log.log, robot, plan.config.reference)
         for note in referenced.notes:
             say(f"note: {log.path.name}: {note}")
-        fitting.append(replace(log, log=referenced.log, notes=referenced.notes))
+        judged, torn = (referenced.log, ()) if log.split == "training" else referenced.in_one_world()
+        for note in torn:
+            say(f"note: {log.path.name}: {note}")
+        fitting.append(replace(log, log=judged, notes=(*referenced.notes, *torn)))
         if log.split == "test":
             continue
-        steps = network_steps(referenced.log, base, robot)
-        track = make_track(str(log.path), referenced, steps, plan.config)
+        track = base.track(str(log.path), referenced, robot, plan.config)
         if track.left_out:
             say(f"note: {log.path}: {track.left_out} windows are left out, the reference covers too little of them")
         tracks[log.split].append(track)
@@ -166,7 +189,7 @@ def _job(plan: FineTuningPlan, logs: list[NamedLog], robot: RobotDescription, ba
 
 
 def _command(
-    splits: Sequence[tuple[Path, Split]], robot: str, base: LoadedModel, config: str, changes: Sequence[str]
+    splits: Sequence[tuple[Path, Split]], robot: str, base: FineTunedMethod[Any], config: str, changes: Sequence[str]
 ) -> str:
     """What repeats the run anywhere: without the folders of the machine that it ran on."""
     command = ["trace", "finetune", "--robot", Path(robot).name, "--model", base.path.name]
@@ -228,7 +251,7 @@ def run(job: Job, settings: MetricSettings, threads: int, json_file: Path | None
         f"fine-tuning {job.base.path} for {job.robot.name} in {training.output}: {training.windows} windows of "
         f"{config.window:g} s, mode {config.mode}, up to {config.optimiser.epochs} epochs, {training.epoch} done"
     )
-    with _StopOnSignal() as stopped:
+    with StopOnSignal() as stopped:
         with _Progress(config.optimiser.epochs) as progress:
             finished = training.run(progress, stopped)
         if not finished:
@@ -288,19 +311,18 @@ def _finish(job: Job, settings: MetricSettings, json_file: Path | None) -> None:
 
 def _judge(job: Job, settings: MetricSettings) -> list[dict[str, Any]]:
     """Base and new model on the logs that were not trained on, each run as on the robot."""
-    new = load_model(job.model_path)
     logs = [log for log in job.logs if log.split != "training"]
     judged = []
     for log, name in zip(logs, file_names([log.name for log in logs]), strict=True):
         row: dict[str, Any] = {"log": name, "split": log.split, "fingerprint": log.fingerprint}
-        for when, model in (("before", job.base), ("after", new)):
+        for when, model in (("before", job.base.path), ("after", job.model_path)):
             with progress_bar() as progress:
                 task = progress.add_task(f"{name} {when}", total=len(log.log))
 
                 def advance(done: int, task: Any = task, progress: Any = progress) -> None:
                     progress.update(task, completed=done)
 
-                estimator = TraceEstimator(model, job.robot)
+                estimator = load_estimator(TRACE, job.robot, model)
                 evaluation = evaluate_run(name, log.log, estimator, settings, progress=advance)
             row[when] = _metrics(evaluation)
         judged.append(row)
@@ -318,7 +340,7 @@ def _show(job: Job, judged: Sequence[Mapping[str, Any]], settings: MetricSetting
     base, chosen = training.history[0], training.history[best]
     if best == 0:
         say(
-            "no epoch was better than the base model on the validation logs: trace.pt holds the base model's weights. "
+            f"no epoch was better than the base model on the validation logs: {job.model_path.name} holds its weights. "
             "More or other logs may help, or another optimiser.learning_rate"
         )
     title = (

@@ -35,7 +35,7 @@ from trace_ros.training.pretrain import Budget, Pretraining, RunDescription
 from trace_ros.training.simulation import SimulationSource
 from trace_ros.training.state import load_state
 
-__all__ = ["benchmark", "joined", "load_config", "resumed", "started", "train_to_the_end"]
+__all__ = ["StopOnSignal", "benchmark", "joined", "load_config", "resumed", "started", "train_to_the_end"]
 
 
 def started(
@@ -88,7 +88,7 @@ def _start_model(path: Path) -> StartModel:
 def train_to_the_end(run: Pretraining, output: Path, threads: int, json_file: Path | None) -> bool:
     """Train until the budget is used up or somebody stops it; returns whether it came to its end."""
     torch.set_num_threads(threads)
-    stopped = _StopOnSignal()
+    stopped = StopOnSignal()
     if not run.ranks.leads:
         with stopped:
             return run.run(SilentMonitor(), stopped)
@@ -152,7 +152,7 @@ def _budget(hours: float | None, steps: int | None) -> Budget:
         raise TraceError("trace train: give --hours or --steps, one of both and above zero") from error
 
 
-class _StopOnSignal:
+class StopOnSignal:
     """Ctrl-C and SIGTERM end the run after the step in progress; a second Ctrl-C ends it at once."""
 
     def __init__(self) -> None:
@@ -161,7 +161,7 @@ class _StopOnSignal:
     def __call__(self) -> bool:
         return self._told
 
-    def __enter__(self) -> _StopOnSignal:
+    def __enter__(self) -> StopOnSignal:
         self._previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
         return self
 

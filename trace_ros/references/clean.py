@@ -57,6 +57,18 @@ class CleanReference:
     notes: tuple[str, ...]
 
     @property
+    def rotation(self) -> Rotation:
+        """N, base to world."""
+        return Rotation.from_quat(self.orientation)
+
+    @property
+    def between_jumps(self) -> IntArray:
+        """(N,) number of the stretch between two jumps: in each, all poses are in one world, gaps or not."""
+        seconds = (self.stamp_ns - self.stamp_ns[0]) * 1e-9
+        jumps = np.array(sorted(cut.end for cut in self.segments.cuts if cut.kind == "jump"))
+        return np.searchsorted(jumps, seconds, side="right")
+
+    @property
     def valid(self) -> NDArray[np.bool_]:
         """(N,) where there is a reference."""
         return self.segment >= 0

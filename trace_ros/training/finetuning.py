@@ -1,6 +1,7 @@
 """Fine-tuning on a robot's own logs: epochs over windows in closed loop, and the best of them by other logs.
 
-The paper's section "Real-World Fine-Tuning". Only the GRU and the head are updated, unless told otherwise. A window is
+The paper's section "Real-World Fine-Tuning". Only the GRU and the head are updated, unless told otherwise; of Legolas,
+the pose and variance heads. A window is
 run through in segments with an update after each, from the state that the one before left: gradients are exact within a
 segment, through the fed-back output too, and truncated at its beginning. A segment is longer than the horizon of the
 objective, so little is cut off, and a constant rate of 1e-5 needs more updates than there are windows.
@@ -16,22 +17,21 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from trace_ros.errors import TraceError
-from trace_ros.estimator.checkpoint import LoadedModel, ModelCard, export_model
-from trace_ros.estimator.folding import fold
-from trace_ros.estimator.network import TraceNetwork
-from trace_ros.training.finetuning_config import FineTuningConfig, Mode
+from trace_ros.estimator.checkpoint import Card
+from trace_ros.training.finetuning_config import FineTuningConfig
 from trace_ros.training.finetuning_data import Track, WindowBatch, all_windows
 from trace_ros.training.finetuning_loss import FineTuningTerms, Past, distance_from_start, finetuning_terms
-from trace_ros.training.finetuning_rollout import LoopInputs, Rollout, backpropagate, begin
+from trace_ros.training.finetuning_method import FineTunedMethod
+from trace_ros.training.finetuning_rollout import LoopInputs, Rollout
 from trace_ros.training.finetuning_state import load_finetuning, save_finetuning, weights_fingerprint
 from trace_ros.training.finetuning_validation import closed_loop_error
 from trace_ros.training.initialisation import describe_start
 
-UPDATED = ("gru.", "head.")
-"""Prefixes of the parameters that partial fine-tuning updates."""
+_OF_PAIRS = ("position", "rotation", "likelihood", "position_m", "rotation_rad")
+"""Means over pairs; the others are over frames."""
 
 
 class FineTuningMonitor(Protocol):
@@ -61,28 +61,23 @@ class FineTuningPlan:
     logs: list[dict[str, str]]
 
 
-def set_trainable(network: TraceNetwork, mode: Mode) -> None:
-    """Let gradients reach the GRU and the head alone, or every weight that pretraining trains."""
-    for name, parameter in network.named_parameters():
-        parameter.requires_grad_(parameter.requires_grad and (mode == "full" or name.startswith(UPDATED)))
-
-
 class FineTuning:
     """A run in a folder: ``checkpoint.pt``. Make one with `start` or `resume`, then call `run`."""
 
     def __init__(
         self,
         plan: FineTuningPlan,
-        model: LoadedModel,
+        method: FineTunedMethod[Any],
         training: Sequence[Track],
         validation: Sequence[Track],
         output: Path,
     ) -> None:
         """Raises:
-        TraceError: no log has a window.
+        TraceError: no log has a window, or the method is not fine-tuned in this mode.
         """
+        method.check_mode(plan.config.mode)
         self.plan = plan
-        self.base = model
+        self.base = method
         self.output = output
         self.epoch = 0
         """Epochs that are done."""
@@ -91,8 +86,8 @@ class FineTuning:
         self.elapsed_s = 0.0
         self.history: list[dict[str, float]] = []
         """A row an epoch, the base model's first: losses on the training windows, errors on the validation logs."""
-        self.network = model.network()
-        set_trainable(self.network, plan.config.mode)
+        self.network = method.network()
+        method.set_trainable(self.network, plan.config.mode)
         self._start = {name: value.detach().clone() for name, value in self.network.named_parameters()}
         self._trained = [value for value in self.network.parameters() if value.requires_grad]
         self._optimiser = torch.optim.Adam(self._trained, lr=plan.config.optimiser.learning_rate)
@@ -209,8 +204,9 @@ class FineTuning:
         """Once through a batch of windows; False when told to stop."""
         batch = WindowBatch([self._windows[number] for number in numbers], self._lookback)
         with torch.no_grad():
-            state = begin(fold(self.network), *batch.prefix())
-        past = Past.none(state.rotation, state.feedback, self._lookback)
+            state = self.base.begin(self.network, batch)
+        past = Past.none(state.rotation, state.feedback, self._lookback, self.base.states_variances)
+        loss = self.base.objective(self.config.loss)
         length = self.config.optimiser.segment
         for number, (inputs, frames) in enumerate(batch.segments(length)):
             if stop():
@@ -223,7 +219,7 @@ class FineTuning:
                 frames: Any = frames,
                 held: list[FineTuningTerms] = held,
             ) -> Tensor:
-                held.append(finetuning_terms(rollout, past, frames, self.config.loss))
+                held.append(finetuning_terms(rollout, past, frames, loss))
                 return held[0].total
 
             made, state = self._update(inputs, state, objective, held)
@@ -239,7 +235,7 @@ class FineTuning:
         """One step of Adam on a segment; the state after it is that of the weights before the step."""
         config = self.config
         self._optimiser.zero_grad(set_to_none=True)
-        made, state = backpropagate(self.network, inputs, state, objective, config.optimiser.piece)
+        made, state = self.base.backpropagate(self.network, inputs, state, objective, config.optimiser)
         distance = distance_from_start(self.network, self._start)
         (config.loss.start * distance).backward()
         norm = torch.nn.utils.clip_grad_norm_(self._trained, config.optimiser.gradient_clip or math.inf)
@@ -255,7 +251,7 @@ class FineTuning:
         self.updates += 1
         pairs = values.pop("pairs")
         for name, value in values.items():
-            weight = pairs if name in ("position", "rotation", "position_m", "rotation_rad") else 1.0
+            weight = pairs if name in _OF_PAIRS else 1.0
             self._sums[name] = self._sums.get(name, 0.0) + weight * value
         self._sums["pairs"] = self._sums.get("pairs", 0.0) + pairs
         self._sums["updates"] = self._sums.get("updates", 0.0) + 1.0
@@ -263,7 +259,7 @@ class FineTuning:
 
     def _mean(self, name: str) -> float:
         """Of this epoch so far."""
-        weight = "pairs" if name in ("position", "rotation", "position_m", "rotation_rad") else "updates"
+        weight = "pairs" if name in _OF_PAIRS else "updates"
         return self._sums.get(name, 0.0) / max(1.0, self._sums.get(weight, 0.0))
 
     def _validate(self, monitor: FineTuningMonitor) -> None:
@@ -272,7 +268,7 @@ class FineTuning:
         def progress(share: float) -> None:
             monitor.working(self.epoch, min(1.0, share), "validation")
 
-        errors = closed_loop_error(self.network, self._validation, self.config, progress)
+        errors = closed_loop_error(self.base, self.network, self._validation, self.config, progress)
         row = {"epoch": float(self.epoch)}
         row |= {name: self._mean(name) for name in self._sums if name not in ("pairs", "updates")}
         row |= {f"validation_{name}": value for name, value in errors.items()}
@@ -309,13 +305,13 @@ class FineTuning:
             },
         )
 
-    def best_network(self) -> TraceNetwork:
+    def best_network(self) -> nn.Module:
         """Of the best epoch."""
-        network = TraceNetwork(self.base.card.network)
+        network: nn.Module = self.base.network()
         network.load_state_dict(self._best)
         return network
 
-    def card(self, versions: Mapping[str, str]) -> ModelCard:
+    def card(self, versions: Mapping[str, str]) -> Card:
         """Of the best epoch's model: the base's, with where it came from and what was measured of the run.
 
         Args:
@@ -337,7 +333,7 @@ class FineTuning:
                 "training": {**self.base.card.training, "finetuning": self.config.model_dump(mode="json")},
                 "seeds": {**self.base.card.seeds, "finetuning": self.config.seed},
                 "command": self.plan.command,
-                "initial": describe_start(self.base),
+                "initial": describe_start(self.base.model),
                 "steps": self.updates,
                 "samples": self.samples,
                 "training_hours": round(self.elapsed_s / 3600, 3),
@@ -350,7 +346,7 @@ class FineTuning:
         row = self.history[epoch]
         return {name.removeprefix("validation_"): v for name, v in row.items() if name.startswith("validation_")}
 
-    def export(self, card: ModelCard, path: Path) -> Path:
+    def export(self, card: Card, path: Path) -> Path:
         """Write the best epoch's model; returns the path of its card.
 
         Raises:
@@ -358,4 +354,4 @@ class FineTuning:
         """
         if path.exists() and path.samefile(self.base.path):
             raise TraceError(f"{path}: is the base model, which stays as it is: choose another --output")
-        return export_model(self.best_network(), card, path)
+        return self.base.export(self.best_network(), card, path)

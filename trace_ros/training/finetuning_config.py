@@ -34,6 +34,9 @@ class FineTuningLoss(BaseModel):
         model: w_model.
         model_beta: m/s.
         start: w_SP, on half the squared distance from the pretrained weights.
+        likelihood: weight of the displacement's likelihood by the variances that a method states (Legolas), which its
+            variances alone learn from; our choice.
+        least_variance: m^2, of the displacement over the horizon in that likelihood.
     """
 
     model_config = _STRICT
@@ -46,6 +49,8 @@ class FineTuningLoss(BaseModel):
     model: NonNegative = 1.0
     model_beta: Positive = 0.1
     start: NonNegative = 0.1
+    likelihood: NonNegative = 0.01
+    least_variance: Positive = 1e-6
 
 
 class FineTuningOptimiser(BaseModel):
@@ -58,16 +63,19 @@ class FineTuningOptimiser(BaseModel):
         batch: windows side by side.
         segment: samples between two updates. A window is run through in segments, each from the state that the one
             before left; gradients end where a segment begins (truncated backpropagation). No longer than a window.
-        piece: samples whose activations are in memory at a time. A segment of several pieces is run through once
-            without gradients and once more, piece by piece, from its end; the gradient is the same.
+        through_feedback: whether gradients run through the fed-back roll, pitch, vx and vy too; without, as in
+            pretraining, they run through the memory alone, in a fraction of the time.
+        piece: with them, samples whose activations are in memory at a time. A segment of several pieces is run through
+            once without gradients and once more, piece by piece, from its end; the gradient is the same.
     """
 
     model_config = _STRICT
     learning_rate: Positive = 1e-5
     epochs: Count = 20
     gradient_clip: NonNegative = 1.0
-    batch: Count = 42
-    segment: Count = 1000
+    batch: Count = 84
+    segment: Count = 100
+    through_feedback: bool = False
     piece: Count = 500
 
 

@@ -22,7 +22,7 @@ from trace_ros.estimator.estimator import known_intervals
 from trace_ros.estimator.network import OUTPUT_SIZE, VELOCITY
 from trace_ros.geometry import FloatArray, roll_pitch_yaw
 from trace_ros.logs import IntArray, SensorLog, Trajectory
-from trace_ros.references import clean_reference
+from trace_ros.references import clean_reference, disagrees
 from trace_ros.robot import RobotDescription
 from trace_ros.streams.intervals import GapSettings
 from trace_ros.training.dataset import FEEDBACK, PREFIX
@@ -33,6 +33,9 @@ from trace_ros.training.finetuning_rollout import LoopInputs
 SHORT_WINDOW = 0.95
 """A log's last window may be shorter than the others, but no shorter than this part of it."""
 
+MOST_DISAGREEING = 0.2
+"""Part of a reference that may turn otherwise than the gyro, and is cut; with more, none of it is believed."""
+
 
 class ReferencedLog(NamedTuple):
     """A log with a reference that fits it.
@@ -41,18 +44,36 @@ class ReferencedLog(NamedTuple):
         log: its reference on the log's clock, of its base frame, in a level world.
         piece: (M,) which piece each pose of the reference is of; relative motion holds within a piece alone.
         notes: what was found and done, one line each.
+        world: (M,) which world each pose is in: another one after a jump; None: all in one.
     """
 
     log: SensorLog
     piece: NDArray[np.int64]
     notes: tuple[str, ...]
+    world: NDArray[np.int64] | None = None
+
+    def in_one_world(self) -> tuple[SensorLog, tuple[str, ...]]:
+        """The log with the longest part of its reference between two jumps, and a note where that is not all of it.
+
+        An absolute error aligns the whole, and would take a jump for an error of the estimator.
+        """
+        if self.world is None or not np.ptp(self.world):
+            return self.log, ()
+        assert self.log.reference is not None
+        counts = np.bincount(self.world)
+        kept = self.world == counts.argmax()
+        note = (
+            f"reference: judged on the longest of {np.count_nonzero(counts)} parts between jumps alone, "
+            f"{100 * kept.mean():.0f} % of it"
+        )
+        return replace(self.log, reference=self.log.reference.select(kept)), (note,)
 
 
 def with_reference(name: str, log: SensorLog, robot: RobotDescription, config: ReferenceConfig) -> ReferencedLog:
     """The log with its reference made fit for it (`trace_ros.references`), or as it is where that is not wanted.
 
     Raises:
-        TraceError: no reference, or one that does not go with the log.
+        TraceError: no reference, or one that does not go with the log, or turns otherwise than the gyro.
     """
     if log.reference is None:
         raise TraceError(
@@ -66,8 +87,23 @@ def with_reference(name: str, log: SensorLog, robot: RobotDescription, config: R
         raise TraceError(f"{name}: {error}") from error
     if not cleaned.valid.any():
         raise TraceError(f"{name}: nothing is left of its reference: {'; '.join(cleaned.notes)}")
-    fitting = replace(log, reference=cleaned.trajectory())
-    return ReferencedLog(fitting, cleaned.segment[cleaned.valid], tuple(f"reference: {note}" for note in cleaned.notes))
+    notes = [f"reference: {note}" for note in cleaned.notes]
+    off = disagrees(cleaned, log) & cleaned.valid
+    if (share := off.sum() / cleaned.valid.sum()) > MOST_DISAGREEING:
+        raise TraceError(
+            f"{name}: its reference turns otherwise than the gyro in {100 * share:.0f} % of the time: another robot's "
+            "or body's pose, mirrored axes, or another time; look at it with trace bag check"
+        )
+    # What is left before and after is of two pieces.
+    piece = cleaned.segment + (cleaned.segment.max() + 1) * np.cumsum(np.diff(off, prepend=False))
+    kept = cleaned.valid & ~off
+    if off.any():
+        notes.append(f"reference: turns otherwise than the gyro in {100 * share:.1f} % of the time: cut there")
+    reference = Trajectory(
+        cleaned.stamp_ns[kept], cleaned.position[kept], cleaned.orientation[kept], cleaned.velocity[kept]
+    )
+    fitting = replace(log, reference=reference)
+    return ReferencedLog(fitting, piece[kept], tuple(notes), cleaned.between_jumps[kept])
 
 
 @dataclass(frozen=True)

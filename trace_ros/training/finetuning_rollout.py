@@ -1,7 +1,8 @@
 """The network in closed loop over long windows, with gradients, in bounded memory.
 
 The loop is that of the robot: roll, pitch, vx and vy are the network's own, and the stationary clamp holds. Gradients
-run through all of it, the feedback included. A window of 20 s is 10,000 steps, whose activations would be gigabytes; so
+run through all of it, the feedback included, or, in a fraction of the time, through all but the feedback, as in
+pretraining (`backpropagate_open`). A window of 20 s is 10,000 steps, whose activations would be gigabytes; so
 `backpropagate` keeps those of one piece at a time (Chen et al., "Training deep nets with sublinear memory cost", 2016):
 it runs once without gradients, keeping the state between pieces, and then again piece by piece from the end. The
 gradient is that of the whole.
@@ -16,11 +17,14 @@ import torch
 from torch import Tensor
 
 from trace_ros.estimator.folding import FoldedWeights, fold
-from trace_ros.estimator.network import ROTATION, VELOCITY, TraceNetwork
+from trace_ros.estimator.network import OUTPUT_SIZE, ROTATION, VELOCITY, TraceNetwork
 from trace_ros.estimator.streaming import StreamingState, prime, step
 from trace_ros.geometry import so3_exp_torch
 from trace_ros.training.closed_loop import attitude, roll_pitch
 from trace_ros.training.dataset import FEEDBACK
+
+VARIANCE = slice(OUTPUT_SIZE, OUTPUT_SIZE + 3)
+"""Of a `Rollout.motion` of a method that states variances: those of the displacement, m^2."""
 
 
 class LoopInputs(NamedTuple):
@@ -65,7 +69,8 @@ class Rollout(NamedTuple):
     """What came out of T samples of B windows.
 
     Attributes:
-        motion: (B, T, 9) as the pose takes it in: displacement (m), rotation vector (rad), body velocity (m/s).
+        motion: (B, T, 9) as the pose takes it in: displacement (m), rotation vector (rad), body velocity (m/s); or
+            (B, T, 12), see `VARIANCE`.
         rotation: (B, T, 3, 3) attitude after each.
     """
 
@@ -173,3 +178,36 @@ def _in_pieces(
         torch.autograd.backward([value for value, _ in pairs], [grad for _, grad in pairs])
         later = [torch.zeros_like(value) if value.grad is None else value.grad for value in start]
     return made, states[-1]
+
+
+def backpropagate_open(
+    network: TraceNetwork, inputs: LoopInputs, state: LoopState, history: Tensor, objective: Objective
+) -> tuple[Rollout, LoopState, Tensor]:
+    """`backpropagate` with no gradients through what is fed back: that is an input like the others.
+
+    Samples are run through in closed loop without gradients, and then once more, all at once, with what was fed back.
+
+    Args:
+        network: parameters that do not require gradients are left alone.
+        inputs: T samples.
+        state: before them; gradients end there.
+        history: (B, 29, 47) the observations before them, with what was fed back.
+        objective: of all T samples together.
+
+    Returns:
+        What came out, the state after it, and the history then; without gradients.
+    """
+    with torch.no_grad():
+        made, after = roll_out(fold(network), inputs, state)
+        fed = torch.cat((roll_pitch(made.rotation), made.motion[..., VELOCITY][..., :2]), dim=-1)
+        fed = torch.cat((state.feedback.unsqueeze(1), fed[:, :-1]), dim=1)
+        observations = inputs.observations.clone()
+        observations[..., FEEDBACK] = fed
+        observations = torch.cat((history, observations), dim=1)
+    motion = network.sequence(observations, state.hidden).motion * inputs.factor
+    rotation, rotations = state.rotation, []
+    for turn in so3_exp_torch(motion[..., ROTATION]).unbind(1):
+        rotation = rotation @ turn
+        rotations.append(rotation)
+    objective(Rollout(motion, torch.stack(rotations, dim=1))).backward()
+    return made, after, observations[:, -history.shape[1] :]

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from scipy.spatial.transform import Rotation
-from torch import Tensor
+from torch import Tensor, nn
 
 from trace_ros.errors import TraceError
-from trace_ros.estimator.folding import fold
-from trace_ros.estimator.network import DISPLACEMENT, TraceNetwork
+from trace_ros.estimator.network import DISPLACEMENT
 from trace_ros.training.dataset import PREFIX
 from trace_ros.training.finetuning_config import FineTuningConfig
 from trace_ros.training.finetuning_data import Track, Window, WindowBatch, all_windows
 from trace_ros.training.finetuning_loss import rotated
-from trace_ros.training.finetuning_rollout import begin, roll_out
+from trace_ros.training.finetuning_method import FineTunedMethod
 
 _SEGMENT = 500
 """Samples from one look at the clock to the next."""
@@ -24,7 +24,8 @@ _SEGMENT = 500
 
 @torch.no_grad()
 def closed_loop_error(
-    network: TraceNetwork,
+    method: FineTunedMethod[Any],
+    network: nn.Module,
     tracks: Sequence[Track],
     config: FineTuningConfig,
     progress: Callable[[float], None] | None = None,
@@ -32,6 +33,7 @@ def closed_loop_error(
     """Mean relative errors over ``validation.horizon``, all windows of the tracks run in closed loop.
 
     Args:
+        method: of the network.
         network: to judge.
         tracks: of the validation logs.
         config: window, horizon and spacing.
@@ -46,12 +48,11 @@ def closed_loop_error(
     """
     windows = all_windows(tracks)
     batch = WindowBatch(windows, 1)
-    weights = fold(network)
-    state = begin(weights, *batch.prefix())
+    state = method.begin(network, batch)
     first = state.rotation
     motions, rotations = [], []
     for inputs, _ in batch.segments(_SEGMENT):
-        made, state = roll_out(weights, inputs, state)
+        made, state = method.roll_out(network, inputs, state)
         motions.append(made.motion[..., DISPLACEMENT])
         rotations.append(made.rotation)
         if progress is not None:
