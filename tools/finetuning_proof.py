@@ -30,14 +30,19 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from scipy.spatial.transform import Rotation
 
 from trace_ros.bags import write_bag
+from trace_ros.baselines.cards import LegolasCard
+from trace_ros.baselines.learned import load_learned
+from trace_ros.baselines.legolas_at_once import run_legolas
+from trace_ros.baselines.registry import TRACE
 from trace_ros.cli.common import console, progress_bar, say, write_json
 from trace_ros.errors import TraceError
 from trace_ros.evaluation.benchmark import benchmark_runs, run_benchmark
 from trace_ros.evaluation.benchmark_methods import Method
-from trace_ros.evaluation.benchmark_results import INITIAL, METRICS, Row
+from trace_ros.evaluation.benchmark_results import INITIAL, METRICS, Result, Row, result_of
 from trace_ros.evaluation.benchmark_tables import figure_of, mean_rows
-from trace_ros.evaluation.benchmark_walks import recorded_walks
+from trace_ros.evaluation.benchmark_walks import Walk, recorded_walks, walk_log
 from trace_ros.evaluation.report import package_versions
+from trace_ros.evaluation.runner import evaluate_odometry
 from trace_ros.logs import LEGS, SensorLog, Trajectory
 from trace_ros.resources import models_directory, read_yaml
 from trace_ros.robot import RobotDescription, describe_validation_error
@@ -325,8 +330,8 @@ def judge(logs: Logs, runs: Runs, methods: Sequence[str], robot: RobotDescriptio
     Raises:
         TraceError: a model or log cannot be read.
     """
-    chosen = [Method(method, "legolas" if method == LEGOLAS else "trace", runs.model(method)) for method in methods]
     walks = recorded_walks(logs.folder(TESTS))
+    chosen = [Method(method, TRACE, runs.model(method)) for method in methods if method != LEGOLAS]
     with progress_bar() as progress:
         task = progress.add_task("evaluating", total=1.0)
         results = run_benchmark(
@@ -334,12 +339,22 @@ def judge(logs: Logs, runs: Runs, methods: Sequence[str], robot: RobotDescriptio
             robot,
             progress=lambda part: progress.update(task, completed=part),
         )
+    if LEGOLAS in methods:
+        results += [_legolas_result(walk, runs.model(LEGOLAS), robot) for walk in walks]
     rows = []
     for result in results:
         course, _, seed = result.row["course"].rpartition("_")
         rows.append({**result.row, "engine": "bullet", "course": course, "seed": int(seed)})
     order = {name: index for index, name in enumerate(_NAMES)}
     return sorted(rows, key=lambda row: (_course_order(row["course"]), order[row["method"]], row["seed"]))
+
+
+def _legolas_result(walk: Walk, model: Path, robot: RobotDescription) -> Result:
+    """As `run_benchmark` gives it, with the whole log run at once."""
+    log = walk_log(walk, robot)
+    trajectory = run_legolas(load_learned(model, LegolasCard), log)
+    evaluation = evaluate_odometry(walk.name, LEGOLAS, trajectory, log, METRICS)
+    return result_of(walk, Method(LEGOLAS, "legolas", model), evaluation, has_velocity=False)
 
 
 def _course_order(name: str) -> int:
