@@ -14,6 +14,7 @@ from trace_ros.evaluation.calibration import (
     CalibrationSettings,
     coverage,
     judge,
+    judge_courses,
     nominal,
     predicted,
     relative_poses,
@@ -132,6 +133,14 @@ def test_true_model_covers_what_it_should(walks):
     assert judgement.joint()[0] == pytest.approx(nominal(1), abs=0.08)
     for measured, sigma in judgement.growth.values():
         np.testing.assert_allclose(measured, sigma, rtol=0.35)
+
+
+def test_courses_are_judged_one_by_one(walks):
+    found = judge_courses(TRUTH, walks[:6], ["a", "b", "a", "b", "b", "a"], QUICK)
+    assert list(found) == ["a", "b"]
+    alone = judge(TRUTH, [walks[index] for index in (1, 3, 4)], QUICK)
+    assert found["b"].rows() == alone.rows()
+    assert not found["b"].growth
 
 
 def test_a_model_that_is_too_sure_is_found_out(walks):

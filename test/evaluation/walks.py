@@ -50,10 +50,8 @@ def drawn_walk(seed: int, duration_s: float = 60.0, model: ErrorModel = TRUTH) -
     turn_rate = 0.5 * np.sin(np.arange(steps) * dt / rng.uniform(2, 6) + rng.uniform(0, 6)) * moving
     doubt = 0.5 + 0.2 * np.sin(np.arange(steps) * dt / 3 + rng.uniform(0, 6))
     # Every other robot walks on firm ground.
-    heave = (
-        np.full(steps, model.linear_velocity.heave_per_shock * (rng.uniform(1, 3) if seed % 2 else rng.uniform(0.5, 1)))
-        ** 2
-    )
+    ground = np.random.default_rng((seed, 1)).uniform(*((1.0, 3.0) if seed % 2 else (0.5, 1.0)))
+    heave = np.full(steps, (ground * model.linear_velocity.heave_per_shock) ** 2)
     conditions = np.column_stack((np.ones(steps), speed**2, turn_rate**2, doubt, heave))
     sigma = np.sqrt(linear_variances(model, conditions))
     velocity_error = sigma * (
