@@ -119,6 +119,12 @@ def test_ctrl_c_saves_and_resume_goes_on(folder, tmp_path, monkeypatch, capsys):
     assert not (output / "trace.pt").exists()
     other = run_trace(monkeypatch, capsys, "finetune", "--output", output, "--resume", "--mode", "full")
     assert (other.code, "--resume keeps the run's own: leave --mode out" in other.err) == (2, True)
+    other = run_trace(monkeypatch, capsys, "finetune", "--output", output, "--resume", "--set", "loss.start=0")
+    assert (other.code, "--resume keeps the run's own loss.start" in other.err) == (2, True)
+    shorter = ("finetune", "--output", output, "--resume", "--set", "optimiser.epochs=1")
+    assert run_trace(monkeypatch, capsys, *shorter).code == 0
+    report = json.loads((output / "report.json").read_text())
+    assert report["config"]["optimiser"]["epochs"] == 1 <= len(report["history"]) - 1
 
 
 @pytest.mark.parametrize(
