@@ -79,7 +79,7 @@ class LoopOutputs(NamedTuple):
 
 def _windows(row: Tensor, size: int, step: int) -> list[Tensor]:
     """Views of ([B,] N): numbers [0, size), [step, step + size), and so on."""
-    return row.unfold(-1, size, step).unbind(-2)
+    return list(row.unfold(-1, size, step).unbind(-2))
 
 
 def _turn(
@@ -213,7 +213,7 @@ class TraceLoop(nn.Module):
             What makes `LoopOutputs`, but displacement and rotation per dt, and a `LoopState`.
         """
         kept, size, width, memory = self.kernel - 1, self.query_size, self.width, self.hidden_size
-        steps, lanes = inputs.term.shape[0], state.hidden.shape[:-1]
+        steps, lanes = inputs.term.shape[0], list(state.hidden.shape[:-1])
         room, like, summed = min(steps, self.room), state.hidden, state.pooled.shape[0]
 
         channels = like.new_empty(lanes + [(kept + room) * size])
@@ -242,7 +242,7 @@ class TraceLoop(nn.Module):
         asked = like.new_empty(lanes + [len(self.asked_bias)])
         asked_heads, gathered = asked.unflatten(-1, [-1, features.shape[-1]]), torch.empty_like(asked)
         gathered_heads = gathered.view_as(asked_heads)
-        scores = like.new_empty(asked_heads.shape[:-1] + [self.tokens])
+        scores = like.new_empty(list(asked_heads.shape[:-1]) + [self.tokens])
         from_context = like.new_empty(lanes + [len(self.from_context_bias)])
         from_hidden = torch.empty_like(from_context)
         parts = [2 * memory, memory, from_context.shape[-1] - 3 * memory]
@@ -259,8 +259,8 @@ class TraceLoop(nn.Module):
         motions: list[Tensor] = []
         attentions: list[Tensor] = []
         orientations: list[float] = []
-        fed, pose = state.fed, torch.jit.annotate(list[float], state.orientation.view(-1).tolist())
-        batch = len(pose) // 4
+        pose: list[float] = state.orientation.view(-1).tolist()
+        fed, batch = state.fed, len(pose) // 4
         for begin in range(0, steps, room):
             count = min(room, steps - begin)
             given.narrow(-1, 0, count * size).copy_(inputs.channels.narrow(-1, begin * size, count * size))

@@ -114,9 +114,9 @@ def step_graph(weights: FoldedWeights, state: StreamingState) -> bytes:
     split = build.constant(np.array((len(weights.attention_value_bias) - tokens, tokens), np.int64))
     build.nodes.append(helper.make_node("Split", [found, split], ["context", "attention"], axis=1))
 
-    of_context = torch.cat((weights.gru_input_gates, weights.gru_input_new))
-    of_context = build.affine("context", of_context, torch.cat((weights.gru_gates_bias, weights.gru_input_new_bias)))
-    gates, new = build.split(of_context, (2 * hidden_size, hidden_size))
+    gru_input = torch.cat((weights.gru_input_gates, weights.gru_input_new))
+    gru_input_bias = torch.cat((weights.gru_gates_bias, weights.gru_input_new_bias))
+    gates, new = build.split(build.affine("context", gru_input, gru_input_bias), (2 * hidden_size, hidden_size))
     gates = build.node("Sigmoid", build.affine("hidden", weights.gru_hidden_gates, gates))
     reset, update = build.split(gates, (hidden_size, hidden_size))
     remembered = build.affine("hidden", weights.gru_hidden_new, weights.gru_hidden_new_bias)
