@@ -43,6 +43,7 @@ def test_what_is_lacking_is_told_and_not_promised() -> None:
     assert told["stationary"] == "not told by bare"
     assert told["velocity"] == "displacement over time: bare tells no other"
     assert "engine" not in told
+    assert estimators.max_gap_s(bare) == 0.1
     lines = estimators.shortcomings(bare, parameters)
     assert [line.split(":")[0] for line in lines] == [
         "bare tells nothing of the feet",
@@ -53,7 +54,7 @@ def test_what_is_lacking_is_told_and_not_promised() -> None:
 
 def test_a_network_bridges_what_it_is_told_to(robot, model) -> None:
     made = estimators.make_estimator(given(model=str(model), max_gap=0.3), robot)
-    assert made.max_gap_s == 0.3
+    assert estimators.max_gap_s(made) == 0.3
     assert estimators.rate_hz(made) == 500.0
     assert estimators.shortcomings(made, given(max_gap=0.3)) == []
     told = estimators.facts(made, given())

@@ -134,6 +134,7 @@ class EstimatorNode(ManagedNode):
             self._outputs,
             robot.name,
             estimators.rate_hz(estimator),
+            estimators.max_gap_s(estimator),
             {"robot": robot.name} | estimators.facts(estimator, parameters),
         )
         self.get_logger().info(

@@ -44,6 +44,11 @@ def rate_hz(estimator: Estimator) -> float | None:
     return estimator.rate_hz if isinstance(estimator, RateBound) else None
 
 
+def max_gap_s(estimator: Estimator) -> float:
+    """The longest pause in its samples, s, that an estimator bridges; after a longer one it starts anew."""
+    return estimator.max_gap_s if isinstance(estimator, GapBound) else MAX_GAP_S
+
+
 def feet_are_told_by(estimator: Estimator) -> str:
     """What its ``estimator/foot_reliability`` holds: ``attention``, ``contact``, or nothing."""
     return next((what for what in ("attention", "contact") if what in estimator.outputs), "")
@@ -77,9 +82,8 @@ def shortcomings(estimator: Estimator, parameters: Parameters) -> list[str]:
     lines = []
     if not feet_are_told_by(estimator):
         lines.append(f"{name} tells nothing of the feet: no estimator/foot_reliability")
-    max_gap_s = estimator.max_gap_s if isinstance(estimator, GapBound) else MAX_GAP_S
-    if parameters.number("max_gap") != max_gap_s:
-        lines.append(f"max_gap is not for {name}: it starts anew after a pause of {max_gap_s:g} s")
+    if parameters.number("max_gap") != (bridged := max_gap_s(estimator)):
+        lines.append(f"max_gap is not for {name}: it starts anew after a pause of {bridged:g} s")
     if parameters.numbers("initial_pose") and not isinstance(estimator, Placeable):
         lines.append(f"initial_pose is not for {name}: it begins at zero; ~/set_pose moves it")
     return lines

@@ -38,6 +38,7 @@ class Monitor:
         outputs: Outputs,
         robot: str,
         rate_hz: float | None,
+        max_gap_s: float,
         facts: Mapping[str, str],
     ) -> None:
         """Begin to publish diagnostics.
@@ -48,11 +49,12 @@ class Monitor:
             inputs, outputs: to be watched.
             robot: its name, the hardware of the diagnostics.
             rate_hz: that the model was trained at; None where it works at any.
+            max_gap_s: the longest pause in its samples that the estimator bridges.
             facts: keys and values that do not change; they go before what is measured.
         """
         self._node, self._parameters = node, parameters
         self._inputs, self._outputs = inputs, outputs
-        self._robot, self._rate_hz, self._facts = robot, rate_hz, dict(facts)
+        self._robot, self._rate_hz, self._max_gap_s, self._facts = robot, rate_hz, max_gap_s, dict(facts)
         self.setup_faults: list[str] = []
         """What the start-up checks found that makes odometry nonsense."""
         self.setup_warnings: list[str] = []
@@ -161,11 +163,11 @@ class Monitor:
         """Compare the IMU's rate by stamp with the model's, and its intervals with the longest that are no gaps."""
         if (rate_hz := self.statistics.imu.usual_rate_hz()) is None:
             return
-        found, max_gap = [], self._parameters.number("max_gap")
-        if rate_hz * max_gap < 1.0:
+        found: list[str] = []
+        if rate_hz * self._max_gap_s < 1.0:
             found = [
-                f"rate: the IMU's messages are {1.0 / rate_hz:.3g} s apart, more than max_gap ({max_gap:g} s): each "
-                "begins anew and there is no odometry; set the driver's rate"
+                f"rate: the IMU's messages are {1.0 / rate_hz:.3g} s apart, more than the {self._max_gap_s:g} s after "
+                "which the estimator starts anew: there is no odometry; set the driver's rate"
             ]
         elif self._rate_hz is not None:
             found = [str(finding) for finding in check_rate(rate_hz, self._rate_hz, CheckSettings())]
