@@ -15,10 +15,9 @@ from trace_ros.baselines.cards import LegolasCard
 from trace_ros.baselines.config import FilterPrior
 from trace_ros.baselines.learned import FrameBuffer, LearnedModel, load_learned
 from trace_ros.baselines.legolas_network import FRAME_SIZE
-from trace_ros.errors import TraceError
 from trace_ros.estimator.differentiation import JointDifferentiator
 from trace_ros.estimator.estimator import Estimate, initial_tilt
-from trace_ros.estimator.interface import Output
+from trace_ros.estimator.interface import Output, checked_initial_pose, checked_pose
 from trace_ros.estimator.observation import MAX_GAP_S, WINDOW
 from trace_ros.geometry import skew
 from trace_ros.logs import Sample
@@ -107,10 +106,7 @@ class LegolasEstimator:
         Raises:
             TraceError: not finite, or wrong length.
         """
-        place = np.array(position, dtype=float)
-        if place.shape != (3,) or not (np.isfinite(place).all() and np.isfinite(heading)):
-            raise TraceError(f"initial pose: {[*place.tolist(), heading]} is not a position and a heading")
-        self._initial_position, self._initial_heading = place, float(heading)
+        self._initial_position, self._initial_heading = checked_initial_pose(position, heading)
 
     def set_pose(
         self, position: FloatArray, orientation: FloatArray, position_sigma: float = 0.0, heading_sigma: float = 0.0
@@ -126,14 +122,7 @@ class LegolasEstimator:
         Raises:
             TraceError: not finite, wrong length, or a zero quaternion.
         """
-        place, quaternion = np.array(position, dtype=float), np.asarray(orientation, dtype=float)
-        if place.shape != (3,) or quaternion.shape != (4,):
-            raise TraceError(f"set_pose: not a pose: position {place.tolist()}, orientation {quaternion.tolist()}")
-        if not (np.isfinite(place).all() and np.isfinite(quaternion).all() and np.linalg.norm(quaternion) > 1e-6):
-            raise TraceError(f"set_pose: not a pose: position {place.tolist()}, orientation {quaternion.tolist()}")
-        if not (np.isfinite(position_sigma) and np.isfinite(heading_sigma)):
-            raise TraceError("set_pose: its covariance is not finite")
-        self._pose = place, Rotation.from_quat(quaternion).as_matrix()
+        self._pose = checked_pose(position, orientation, position_sigma, heading_sigma)
         self._sigmas = position_sigma, heading_sigma
         self._speed = 0.0
         self._is_placed = False

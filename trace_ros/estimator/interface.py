@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.transform import Rotation
 
+from trace_ros.errors import TraceError
 from trace_ros.logs import Sample
 
 if TYPE_CHECKING:  # torch takes a second to import, and filters never need it
@@ -108,3 +110,35 @@ class GapBound(Protocol):
     @property
     def max_gap_s(self) -> float:
         """That pause, s."""
+
+
+def checked_pose(
+    position: NDArray[np.float64],
+    orientation: NDArray[np.float64],
+    position_sigma: float = 0.0,
+    heading_sigma: float = 0.0,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Arguments of `Placeable.set_pose`, looked at: position (3,) m, a copy, and rotation (3, 3), body to fixed frame.
+
+    Raises:
+        TraceError: not finite, wrong length, or a zero quaternion.
+    """
+    place, quaternion = np.array(position, dtype=float), np.asarray(orientation, dtype=float)
+    sizes = place.shape == (3,) and quaternion.shape == (4,)
+    if not (sizes and np.isfinite(place).all() and np.isfinite(quaternion).all() and np.linalg.norm(quaternion) > 1e-6):
+        raise TraceError(f"set_pose: not a pose: position {place.tolist()}, orientation {quaternion.tolist()}")
+    if not (np.isfinite(position_sigma) and np.isfinite(heading_sigma)):
+        raise TraceError("set_pose: its covariance is not finite")
+    return place, Rotation.from_quat(quaternion).as_matrix()
+
+
+def checked_initial_pose(position: NDArray[np.float64], heading: float) -> tuple[NDArray[np.float64], float]:
+    """Arguments of `Placeable.set_initial_pose`, looked at: position (3,) m, a copy, and heading, rad.
+
+    Raises:
+        TraceError: not finite, or wrong length.
+    """
+    place = np.array(position, dtype=float)
+    if place.shape != (3,) or not (np.isfinite(place).all() and np.isfinite(heading)):
+        raise TraceError(f"initial pose: {[*place.tolist(), heading]} is not a position and a heading")
+    return place, float(heading)
