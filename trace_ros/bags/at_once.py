@@ -9,6 +9,7 @@ transforms) `samples_at_once` gives up, and the messages go through the streams.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from array import array
 from collections import Counter
 from collections.abc import Callable
@@ -151,7 +152,7 @@ def samples_at_once(
         return None
 
 
-class _Columns:
+class _Columns(ABC):
     """Gathers the messages of a topic, and decodes them block by block."""
 
     def __init__(self, message_type: str, tally: Tally) -> None:
@@ -185,8 +186,9 @@ class _Columns:
         if parts:
             self._parts.append(_in_one(parts))
 
+    @abstractmethod
     def _usable(self, order: IntArray, group: Group) -> _Stream | None:
-        raise NotImplementedError
+        """What can be used of messages of one layout; what cannot be is counted."""
 
     def stream(self) -> _Stream:
         """All usable messages."""
