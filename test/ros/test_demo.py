@@ -12,7 +12,7 @@ from trace_ros.resources import config_directory
 
 ROOT = Path(__file__).resolve().parents[2]
 
-pytestmark = [pytest.mark.ros, pytest.mark.slow]
+pytestmark = [pytest.mark.ros, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def short_course(tmp_path: Path) -> Path:
 
 def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / "tools" / "demo.py"), *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
 
 
 def test_the_demo_scores_what_was_received(short_course, tmp_path):
