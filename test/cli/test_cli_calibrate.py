@@ -8,10 +8,13 @@ import yaml
 from commands import run_trace
 from untrained import export_untrained
 
+from trace_ros.cli.calibrate import _show_courses
 from trace_ros.estimator.checkpoint import load_model
 from trace_ros.estimator.error_model import ErrorModel
 from trace_ros.estimator.estimator import TraceEstimator
 from trace_ros.estimator.run import run_estimator
+from trace_ros.evaluation.calibration import CalibrationSettings, Judgement, Walker, walk_of
+from trace_ros.evaluation.courses import CourseRun
 from trace_ros.logs import SensorLog
 from trace_ros.robot import RobotDescription
 
@@ -79,6 +82,16 @@ def test_fit_is_shown_and_written_and_is_what_is_judged_later(trace, files):
     np.testing.assert_array_equal(first.orientation, second.orientation)
     assert not np.array_equal(first.covariance, second.covariance)
 
+    # Side by side it walks as the robot does, step by step.
+    log.save(files / "short_5.npz")
+    quick = CalibrationSettings(horizon_s=0.3, fit_horizons_s=(0.2,), warm_up_s=0.1)
+    (walk,) = Walker(files / "model.pt", ROBOT, quick)([CourseRun("short", 5, files / "short_5.npz", None)], float)
+    alone = walk_of("short_5", run_estimator(TraceEstimator(after, ROBOT), log), log, quick)
+    assert len(walk.twist_error) > 30
+    for name, value in vars(walk).items():
+        own = getattr(alone, name)
+        assert value == own if name == "name" else np.allclose(value, own, rtol=1e-3, atol=1e-6), name
+
     # Judged by itself it is what it was when it was fitted; nothing is simulated or written.
     written = (files / "model.pt").read_bytes()
     folder = next(files.glob("out/courses/small-*"))
@@ -90,7 +103,19 @@ def test_fit_is_shown_and_written_and_is_what_is_judged_later(trace, files):
     kept = json.loads((files / "k.json").read_text())
     assert kept["coverage"] == data["coverage"]
     assert kept["seeds_fitted"] == []
+    assert kept["by_course"] == {"level": data["coverage"]}
     assert (files / "model.pt").read_bytes() == written
+
+
+def test_courses_are_told_one_by_one(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    good, sure = np.random.default_rng(0).normal(size=(2, 20_000, 6)) * [[[1.0]], [[3.0]]]
+    _show_courses({"flat": Judgement(good, good, 10.0, {}), "soft": Judgement(good, sure, 10.0, {})})
+    flat, soft = [line.split() for line in capsys.readouterr().out.splitlines() if "flat" in line or "soft" in line]
+    assert "68" in flat
+    assert "95" in flat
+    assert flat.count("68") > soft.count("68") > 0
+    assert "26" in soft
 
 
 @pytest.mark.parametrize(

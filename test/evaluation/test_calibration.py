@@ -9,15 +9,16 @@ from trace_ros.errors import TraceError
 from trace_ros.estimator.error_model import ErrorModel
 from trace_ros.estimator.odometry import PoseIntegrator
 from trace_ros.estimator.run import EstimatedRun
+from trace_ros.evaluation import error_fit
 from trace_ros.evaluation.calibration import (
     SIGMAS,
     CalibrationSettings,
     coverage,
     judge,
-    judge_courses,
     nominal,
     predicted,
     relative_poses,
+    together,
     twist_variances,
     walk_of,
 )
@@ -135,12 +136,29 @@ def test_true_model_covers_what_it_should(walks):
         np.testing.assert_allclose(measured, sigma, rtol=0.35)
 
 
-def test_courses_are_judged_one_by_one(walks):
-    found = judge_courses(TRUTH, walks[:6], ["a", "b", "a", "b", "b", "a"], QUICK)
-    assert list(found) == ["a", "b"]
-    alone = judge(TRUTH, [walks[index] for index in (1, 3, 4)], QUICK)
-    assert found["b"].rows() == alone.rows()
-    assert not found["b"].growth
+def test_judgements_are_put_together(walks):
+    whole, parts = judge(TRUTH, walks[:3], QUICK), [judge(TRUTH, [walk], QUICK) for walk in walks[:3]]
+    assert together(parts).rows() == whole.rows()
+    assert together(parts).joint() == whole.joint()
+    assert not together(parts).growth
+
+
+def test_nobody_is_judged_by_a_fit_that_has_seen_its_seed(walks, monkeypatch):
+    seen, heard = [], []
+
+    def fit(kept, settings):
+        assert settings is QUICK
+        seen.append({walk.name for walk in kept})
+        return ErrorModel(tilt=len(seen))
+
+    monkeypatch.setattr(error_fit, "fit_error_model", fit)
+    models = error_fit.fit_in_turn(walks[:8], [7, 5, 9, 7, 5, 9, 1, 1], 2, QUICK, heard.append)
+    assert heard == [1, 2]
+    # Dealt out in order: 1 and 7 against 5 and 9.
+    assert [model.tilt for model in models] == [1, 2, 2, 1, 2, 2, 1, 1]
+    for walk, model in zip(walks[:8], models, strict=True):
+        assert walk.name not in seen[int(model.tilt) - 1]
+    assert sum(map(len, seen)) == 8
 
 
 def test_a_model_that_is_too_sure_is_found_out(walks):

@@ -19,7 +19,8 @@ from trace_ros.resources import models_directory
 from trace_ros.robot import RobotDescription
 
 if TYPE_CHECKING:
-    from trace_ros.evaluation.calibration import Judgement
+    from trace_ros.estimator.error_model import ErrorModel
+    from trace_ros.evaluation.calibration import CalibrationSettings, Judgement, Walk, Walker
     from trace_ros.evaluation.courses import CourseRun
 
 TOLERANCE = 0.05
@@ -40,6 +41,10 @@ def calibrate(
     held_out: Annotated[
         str | None, typer.Option(help="Of the walks that judge the fit [the set's own; of a folder, all others].")
     ] = None,
+    folds: Annotated[
+        int,
+        typer.Option(help="Groups of fitted seeds, each also judged by a fit to the others; 0: none.", min=0),
+    ] = 3,
     keep: Annotated[bool, typer.Option("--keep", help="Judge the model's own error model; fit nothing.")] = False,
     cache: Annotated[Path | None, typer.Option(help="Where simulated logs are kept [out/courses].")] = None,
     jobs: Annotated[int, typer.Option(help="Processes.", min=1, max=256)] = 2,
@@ -57,11 +62,9 @@ def calibrate(
     description = RobotDescription.load(robot)
     # Imported here, so that --help and the other commands need not wait for torch and the plotting libraries.
     from trace_ros.estimator.checkpoint import load_model, write_card
-    from trace_ros.evaluation.calibration import CalibrationSettings, Walker, judge, judge_courses
+    from trace_ros.evaluation.calibration import CalibrationSettings, Walker, judge, together
     from trace_ros.evaluation.calibration_plot import plot_calibration
-    from trace_ros.evaluation.courses import DEFAULT_CACHE, MOST_WALKS, in_parts
-    from trace_ros.evaluation.error_fit import fit_error_model
-    from trace_ros.evaluation.processes import spread
+    from trace_ros.evaluation.courses import DEFAULT_CACHE
 
     settings = CalibrationSettings()
     path = model or models_directory() / description.name / "trace.pt"
@@ -73,26 +76,26 @@ def calibrate(
     runs = [*for_fit, *for_judging]
     missing = sum(not run.log.is_file() for run in runs)
     say(f"{len(for_fit)} walks to fit, {len(for_judging)} to judge, {missing} to be simulated; processes: {jobs}")
-    parts = in_parts(len(runs), jobs, MOST_WALKS)
     try:
-        with progress_bar() as progress:
-            task = progress.add_task("walks", total=len(parts))
-            walked = spread(
-                Walker(path, description, settings),
-                [tuple(runs[index] for index in part) for part in parts],
-                jobs,
-                lambda done: progress.update(task, completed=done),
-            )
-        found = dict(zip((index for part in parts for index in part), chain.from_iterable(walked), strict=True))
-        walks = [found[index] for index in range(len(runs))]
+        walks = _walk(Walker(path, description, settings), runs, jobs)
         to_fit, to_judge = walks[: len(for_fit)], walks[len(for_fit) :]
-        say("fitting" if for_fit else "judging")
-        fit = fit_error_model(to_fit, settings) if for_fit else loaded.card.error_model
+        fit, of_fitted = loaded.card.error_model, []
+        if for_fit:
+            fit, of_fitted = _fit(to_fit, [run.seed for run in for_fit], folds, settings)
+        say("judging")
         judgement = judge(fit, to_judge, settings)
-        by_course = judge_courses(fit, to_judge, [run.course for run in for_judging], settings)
+        quick = settings.model_copy(update={"shown_horizons_s": ()})
+        models = [*of_fitted, *[fit] * len(for_judging)]
+        judged_runs, judged_walks = (runs, walks) if of_fitted else (for_judging, to_judge)
+        one_by_one = [judge(model, [walk], quick) for model, walk in zip(models, judged_walks, strict=True)]
     except KeyboardInterrupt:
         say("stopped before the end; the logs that are simulated stay, nothing else was written")
         raise typer.Exit(130) from None
+    everything = together(one_by_one)
+    by_course = {
+        course: together([one for one, run in zip(one_by_one, judged_runs, strict=True) if run.course == course])
+        for course in dict.fromkeys(run.course for run in judged_runs)
+    }
     result: dict[str, Any] = {
         "command": shlex.join(["trace", *sys.argv[1:]]),
         "courses": courses if not Path(courses).is_dir() else Path(courses).name,
@@ -102,6 +105,9 @@ def calibrate(
         "walks_held_out": len(for_judging),
         "coverage": judgement.rows(),
         "joint_position": judgement.joint(),
+        "walks_in_turn": len(of_fitted),
+        "coverage_with_those_in_turn": everything.rows(),
+        "joint_position_with_those_in_turn": everything.joint(),
         "by_course": {course: own.rows() for course, own in by_course.items()},
         "growth": [
             {"horizon_s": horizon, "measured": values[0].tolist(), "predicted": values[1].tolist()}
@@ -110,6 +116,8 @@ def calibrate(
     }
     title = f"{path} on {description.name}, {len(for_judging)} held-out walks"
     _show(judgement, title)
+    if of_fitted:
+        _show(everything, f"{len(runs)} walks: these, and those fitted, each judged by a fit without its seed")
     if len(by_course) > 1:
         _show_courses(by_course)
     if write:
@@ -124,6 +132,40 @@ def calibrate(
         more = {"robot": description.name, "model": str(path), "error_model": fit.model_dump(mode="json")}
         write_json(json_file, result | more | {"settings": settings.model_dump(mode="json")})
         console.print(f"wrote {json_file}", highlight=False, soft_wrap=True)
+
+
+def _walk(walker: Walker, runs: list[CourseRun], jobs: int) -> list[Walk]:
+    """The walks in the order of the runs, with progress."""
+    from trace_ros.evaluation.courses import MOST_WALKS, in_parts
+    from trace_ros.evaluation.processes import spread
+
+    parts = in_parts(len(runs), jobs, MOST_WALKS)
+    with progress_bar() as progress:
+        task = progress.add_task("walks", total=len(parts))
+        walked = spread(
+            walker,
+            [tuple(runs[index] for index in part) for part in parts],
+            jobs,
+            lambda done: progress.update(task, completed=done),
+        )
+    found = dict(zip(chain.from_iterable(parts), chain.from_iterable(walked), strict=True))
+    return [found[index] for index in range(len(runs))]
+
+
+def _fit(
+    walks: list[Walk], seeds: list[int], folds: int, settings: CalibrationSettings
+) -> tuple[ErrorModel, list[ErrorModel]]:
+    """The fit to all walks, and for each of them one that has not seen its seed, or none; with progress."""
+    from trace_ros.evaluation.error_fit import fit_error_model, fit_in_turn
+
+    turns = min(folds, len(set(seeds)))
+    with progress_bar() as progress:
+        task = progress.add_task("fits", total=1 + turns if turns > 1 else 1)
+        fit = fit_error_model(walks, settings)
+        progress.update(task, completed=1)
+        if turns < 2:
+            return fit, []
+        return fit, fit_in_turn(walks, seeds, turns, settings, lambda done: progress.update(task, completed=1 + done))
 
 
 def _runs(

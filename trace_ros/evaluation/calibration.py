@@ -386,16 +386,7 @@ def judge(model: ErrorModel, walks: Sequence[Walk], settings: CalibrationSetting
     return Judgement(twist, pieces.error / np.sqrt(predicted(model, pieces)), settings.horizon_s, growth)
 
 
-def judge_courses(
-    model: ErrorModel, walks: Sequence[Walk], courses: Sequence[str], settings: CalibrationSettings | None = None
-) -> dict[str, Judgement]:
-    """`judge` for the walks of each course alone, without the growth; one course for each walk.
-
-    Raises:
-        TraceError: no walk of a course is as long as the horizon.
-    """
-    settings = (settings or CalibrationSettings()).model_copy(update={"shown_horizons_s": ()})
-    groups: dict[str, list[Walk]] = {}
-    for course, walk in zip(courses, walks, strict=True):
-        groups.setdefault(course, []).append(walk)
-    return {course: judge(model, members, settings) for course, members in groups.items()}
+def together(judgements: Sequence[Judgement]) -> Judgement:
+    """Several judgements over the same horizon as one, without the growth."""
+    twist, pose = (np.concatenate([getattr(one, name) for one in judgements]) for name in ("twist", "pose"))
+    return Judgement(twist, pose, judgements[0].horizon_s, {})

@@ -6,7 +6,7 @@ of errors within 1, 2 and 3 sigma as near to nominal as one number can.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,37 @@ def fit_error_model(walks: Sequence[Walk], settings: CalibrationSettings | None 
     # Four digits say all there is; the card stays readable.
     rounded = _rounded(model.model_dump(mode="python"))
     return ErrorModel.model_validate(rounded)
+
+
+def fit_in_turn(
+    walks: Sequence[Walk],
+    seeds: Sequence[int],
+    folds: int,
+    settings: CalibrationSettings | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> list[ErrorModel]:
+    """For each walk a model that was fitted without any walk of its seed: cross-validation, by groups of seeds.
+
+    Args:
+        walks: of which each is judged.
+        seeds: of the walks; at least two.
+        folds: groups that the seeds are dealt into; no more than there are seeds.
+        settings: of the fit.
+        progress: hears how many fits are done.
+
+    Raises:
+        TraceError: as of `fit_error_model`.
+    """
+    distinct = sorted(set(seeds))
+    folds = min(folds, len(distinct))
+    group = {seed: index % folds for index, seed in enumerate(distinct)}
+    models = []
+    for fold in range(folds):
+        kept = [walk for walk, seed in zip(walks, seeds, strict=True) if group[seed] != fold]
+        models.append(fit_error_model(kept, settings))
+        if progress is not None:
+            progress(fold + 1)
+    return [models[group[seed]] for seed in seeds]
 
 
 def fit_variances(
