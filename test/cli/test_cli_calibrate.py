@@ -1,6 +1,7 @@
 """``trace calibrate``: what it prints and writes, and that the model stays what it was but for its card."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -105,6 +106,21 @@ def test_fit_is_shown_and_written_and_is_what_is_judged_later(trace, files):
     assert kept["seeds_fitted"] == []
     assert kept["by_course"] == {"level": data["coverage"]}
     assert (files / "model.pt").read_bytes() == written
+
+    # Of two seeds that are fitted, each is judged by the fit to the other: here the same walk.
+    for seed in (8, 9):
+        shutil.copy(folder / "level_3.npz", folder / f"level_{seed}.npz")
+    two = ("--courses", folder, "--model", "model.pt", "--seeds", "8,9", "--held-out", "4")
+    result = trace("calibrate", *two, "--json", "two.json", "--jobs", "1")
+    assert result.code == 0, result.err
+    assert "3 walks: these, and those fitted" in result.out
+    several = json.loads((files / "two.json").read_text())
+    assert several["walks_in_turn"] == 2
+    assert several["by_course"] == {"level": several["coverage_with_those_in_turn"]}
+    (own,) = (row["coverage"][0] for row in several["coverage_with_those_in_turn"] if row["axis"] == "roll, pitch")
+    (held_out,) = (row["coverage"][0] for row in several["coverage"] if row["axis"] == "roll, pitch")
+    # Together they are other walks than the one held out.
+    assert own != held_out
 
 
 def test_courses_are_told_one_by_one(capsys, monkeypatch):

@@ -79,7 +79,8 @@ def calibrate(
     try:
         walks = _walk(Walker(path, description, settings), runs, jobs)
         to_fit, to_judge = walks[: len(for_fit)], walks[len(for_fit) :]
-        fit, of_fitted = loaded.card.error_model, []
+        fit = loaded.card.error_model
+        of_fitted: list[ErrorModel] = []
         if for_fit:
             fit, of_fitted = _fit(to_fit, [run.seed for run in for_fit], folds, settings)
         say("judging")
