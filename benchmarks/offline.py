@@ -27,6 +27,7 @@ from trace_ros.bags.files import read_log
 from trace_ros.estimator.engines import EngineName
 from trace_ros.estimator.estimator import TraceEstimator
 from trace_ros.evaluation.runner import evaluate_run, evaluate_runs
+from trace_ros.logs import SensorLog
 from trace_ros.resources import models_directory
 from trace_ros.robot import RobotDescription
 
@@ -63,7 +64,7 @@ def main() -> None:
     model = arguments.model or models_directory() / robot.name / "trace.pt"
     logs = [read_log(path, robot)[0] for path in arguments.logs]
     if arguments.seconds is not None:
-        logs = [log.select(slice(0, round(arguments.seconds * log.rate_hz))) for log in logs]
+        logs = [_beginning(log, arguments.seconds) for log in logs]
     names = [f"{index}_{path.stem}" for index, path in enumerate(arguments.logs)]
     total_s = sum(log.duration_s for log in logs)
 
@@ -121,6 +122,14 @@ def main() -> None:
         print(f"{name}: {ratio:.1f} times as fast, by processor time")
     if arguments.json is not None:
         arguments.json.write_text(json.dumps({"rows": rows, "ratios": ratios}, indent=2) + "\n", encoding="utf-8")
+
+
+def _beginning(log: SensorLog, seconds: float) -> SensorLog:
+    """With what the reference says of it, and no more."""
+    log = log.select(slice(0, round(seconds * log.rate_hz)))
+    if log.reference is not None:
+        log = replace(log, reference=log.reference.select(log.reference.stamp_ns <= log.stamp_ns[-1]))
+    return log
 
 
 def _ratio(ways: dict[str, Timed], slow: str, fast: str) -> float:

@@ -227,6 +227,7 @@ class TraceLoop(nn.Module):
         new_columns = _windows(columns.narrow(-1, kept * width, room * width), width, width)
         pooled = like.new_empty([summed + room] + lanes + [width])
         pooled_columns = pooled.unbind(0)
+        pooled_windows, ones = pooled.flatten(1).unfold(0, summed, 1).unbind(0), like.new_ones([summed])
         features = torch.empty_like(inputs.features.narrow(0, 0, room))
         values, keys = features.unbind(0), features.transpose(-1, -2).unbind(0)
         accel_token = features.select(-2, 0).narrow(-1, width, 3).unbind(0)
@@ -239,6 +240,7 @@ class TraceLoop(nn.Module):
         term_rows = term.unbind(0)
 
         query, total = like.new_empty(lanes + [width]), like.new_empty(lanes + [width])
+        total_flat = total.view(-1)
         asked = like.new_empty(lanes + [len(self.asked_bias)])
         asked_heads, gathered = asked.unflatten(-1, [-1, features.shape[-1]]), torch.empty_like(asked)
         gathered_heads = gathered.view_as(asked_heads)
@@ -274,10 +276,8 @@ class TraceLoop(nn.Module):
                 column = pooled_columns[summed + step]
                 self._affine(self.convolution_2_bias, column_windows[step], self.convolution_2, column)
                 torch.relu_(column)
-                if step % summed == 0:  # added up anew once a round, so that rounding cannot grow
-                    torch.sum(pooled.narrow(0, step + 1, summed), [0], out=total)
-                else:
-                    total.add_(column).sub_(pooled_columns[step])
+                # As a product, the sum of them all costs no more than to keep a running one, and is exacter.
+                torch.mv(pooled_windows[step + 1], ones, out=total_flat)
 
                 self._affine(self.query_bias, total, self.query, query)
                 self._affine(self.asked_bias, functional.layer_norm(query, [width]), self.asked, asked)

@@ -92,8 +92,9 @@ def step_graph(weights: FoldedWeights, state: StreamingState) -> bytes:
     direct = build.affine(centred, weights.direct, weights.direct_bias)
     angles, term, factor = build.split(direct, (angles_size, OUTPUT_SIZE, OUTPUT_SIZE))
     before, after = JOINT_POSITION.start, OBSERVATION_SIZE - JOINT_TORQUE.stop
-    imu, joints, fed_back = build.split(centred, (before, OBSERVATION_SIZE - before - after, after))
-    inputs = build.join(imu, fed_back, build.node("Sin", angles), to=NEWEST + "inputs")
+    sizes = (before, OBSERVATION_SIZE - before - after, after - 1, 1)
+    imu, joints, fed_back, dt = build.split(centred, sizes)
+    inputs = build.join(imu, fed_back, dt, build.node("Sin", angles), to=NEWEST + "inputs")
 
     column = build.affine(build.join("inputs", inputs), weights.convolution_1, weights.convolution_1_bias)
     column = build.node("Relu", column, to=NEWEST + "columns")
@@ -124,14 +125,15 @@ def step_graph(weights: FoldedWeights, state: StreamingState) -> bytes:
     kept = build.node("Mul", update, build.node("Sub", "hidden", new))
     hidden = build.node("Add", new, kept, to=NEXT + "hidden")
 
-    head = build.join("context", hidden, inputs)
-    head = build.node("Relu", build.affine(head, weights.head_1, weights.head_1_bias))
+    # Of the inputs, the head sees dt alone.
+    seen = [*range(width + hidden_size), width + hidden_size + before + after - 1]
+    head = build.affine(build.join("context", hidden, dt), weights.head_1[:, seen], weights.head_1_bias)
+    head = build.node("Relu", head)
     head = build.node("Relu", build.affine(head, weights.head_2, weights.head_2_bias))
     build.node("Mul", build.affine(head, weights.head_3, term), factor, to="motion")
 
-    sizes = {name: value.shape[-1] for name, value in state._asdict().items()}
-    given = {"observation": OBSERVATION_SIZE, "inputs": sizes["inputs"], "columns": sizes["columns"]}
-    given |= {"oldest": width, "total": width, "hidden": hidden_size}
+    given = {"observation": OBSERVATION_SIZE, "inputs": state.inputs.shape[-1]}
+    given |= {"columns": state.columns.shape[-1], "oldest": width, "total": width, "hidden": hidden_size}
     made = {"motion": OUTPUT_SIZE, "attention": tokens, NEWEST + "inputs": before + after + angles_size}
     made |= {NEWEST + "columns": width, NEWEST + "pooled": width, NEXT + "total": width, NEXT + "hidden": hidden_size}
     graph = helper.make_graph(

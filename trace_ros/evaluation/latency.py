@@ -245,11 +245,11 @@ def _estimator_step(estimator: Estimator, samples: list[Sample]) -> Step:
 
 
 def _nmn_step(network: Callable[..., tuple[Tensor, Tensor]]) -> Step:
-    frame, hidden = torch.randn(1, 1, 42), torch.zeros(1, 1, 128)
+    frames, hidden = cycle(torch.randn(_SAMPLES, 1, 1, 42).unbind()), torch.zeros(1, 1, 128)
 
     def step() -> object:
         nonlocal hidden
-        output, hidden = network(frame, hidden)
+        output, hidden = network(next(frames), hidden)
         return output
 
     return step
