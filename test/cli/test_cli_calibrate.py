@@ -143,6 +143,8 @@ def test_courses_are_told_one_by_one(capsys, monkeypatch):
         (("--keep", "--write"), "--keep fits nothing"),
         (("--courses", "moon"), "unknown set of courses 'moon'"),
         (("--model", "none.pt"), "none.pt: no such model file"),
+        (("--config", "none.yaml"), "none.yaml: "),
+        (("--config", "small.yaml"), "small.yaml: unknown key 'name'"),
     ],
 )
 def test_faults_are_one_line(trace, arguments, message):

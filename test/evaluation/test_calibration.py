@@ -136,6 +136,17 @@ def test_true_model_covers_what_it_should(walks):
         np.testing.assert_allclose(measured, sigma, rtol=0.35)
 
 
+def test_settings_are_read(tmp_path):
+    (tmp_path / "s.yaml").write_text("usual_heave: 1.0\nslow_times_s: [3.0]\n")
+    found = CalibrationSettings.load(tmp_path / "s.yaml")
+    assert found == CalibrationSettings(usual_heave=1.0, slow_times_s=(3.0,))
+    (tmp_path / "s.yaml").write_text("")
+    assert CalibrationSettings.load(tmp_path / "s.yaml") == CalibrationSettings()
+    (tmp_path / "s.yaml").write_text("usual_heave: 1.5\n")
+    with pytest.raises(TraceError, match="usual_heave"):
+        CalibrationSettings.load(tmp_path / "s.yaml")
+
+
 def test_judgements_are_put_together(walks):
     whole, parts = judge(TRUTH, walks[:3], QUICK), [judge(TRUTH, [walk], QUICK) for walk in walks[:3]]
     assert together(parts).rows() == whole.rows()

@@ -45,6 +45,7 @@ def calibrate(
         int,
         typer.Option(help="Groups of fitted seeds, each also judged by a fit to the others; 0: none.", min=0),
     ] = 3,
+    config: Annotated[Path | None, typer.Option(help="YAML with other settings of the fit and the judgement.")] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Judge the model's own error model; fit nothing.")] = False,
     cache: Annotated[Path | None, typer.Option(help="Where simulated logs are kept [out/courses].")] = None,
     jobs: Annotated[int, typer.Option(help="Processes.", min=1, max=256)] = 2,
@@ -66,7 +67,7 @@ def calibrate(
     from trace_ros.evaluation.calibration_plot import plot_calibration
     from trace_ros.evaluation.courses import DEFAULT_CACHE
 
-    settings = CalibrationSettings()
+    settings = CalibrationSettings() if config is None else CalibrationSettings.load(config)
     path = model or models_directory() / description.name / "trace.pt"
     loaded = load_model(path)
     loaded.check_robot(description)

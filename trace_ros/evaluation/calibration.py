@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from scipy.spatial.transform import Rotation
 from scipy.special import erf
 from scipy.stats import chi2
@@ -29,7 +29,8 @@ from trace_ros.estimator.run import EstimatedRun
 from trace_ros.evaluation.courses import CourseRun, course_log
 from trace_ros.geometry import FloatArray
 from trace_ros.logs import SensorLog
-from trace_ros.robot import RobotDescription
+from trace_ros.resources import read_yaml
+from trace_ros.robot import RobotDescription, describe_validation_error
 
 SIGMAS = (1, 2, 3)
 TWIST_AXES = ("vx", "vy", "vz", "wx", "wy", "wz")
@@ -52,7 +53,7 @@ class CalibrationSettings(BaseModel):
         samples_per_step: of the estimator, in one step of the covariance.
         twist_stride: each how manieth sample's twist is judged.
         slow_times_s: s; tried for the slow part of the velocity's error.
-        usual_heave: quantile of the heaving for its shocks, over all that is fitted, that counts as firm ground.
+        usual_heave: quantile of the heaving for its shocks, of all that is fitted, that counts as firm ground; 1: all.
         doubt_time_s, yield_time_s, yaw_rate_time_s, tilt_time_s: s; taken as they are.
         freedom: degrees of freedom of the Student distribution of the fit, which forgives slips and pushes.
     """
@@ -67,12 +68,24 @@ class CalibrationSettings(BaseModel):
     samples_per_step: Annotated[int, Field(ge=1)] = 10
     twist_stride: Annotated[int, Field(ge=1)] = 7
     slow_times_s: tuple[Positive, ...] = (3.0, 10.0, 30.0)
-    usual_heave: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    usual_heave: Annotated[float, Field(gt=0, le=1)] = 0.5
     doubt_time_s: Positive = 0.3
     yield_time_s: Positive = 3.0
     yaw_rate_time_s: Positive = 30.0
     tilt_time_s: Positive = 15.0
     freedom: Positive = 6.0
+
+    @classmethod
+    def load(cls, path: Path) -> CalibrationSettings:
+        """Read from YAML; what is not given keeps its default.
+
+        Raises:
+            TraceError: no such file, unknown keys, or values that make no sense.
+        """
+        try:
+            return cls.model_validate(read_yaml(path) or {})
+        except ValidationError as error:
+            raise TraceError(f"{path}: {describe_validation_error(error)}") from error
 
 
 @dataclass(frozen=True)
