@@ -3,8 +3,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LISTS := requirements.txt requirements-train.txt requirements-policy.txt requirements-test.txt requirements-ros.txt constraints.txt
-# Tests run two at a time; each of their nodes and each torch call has one thread.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+# Tests run two at a time; each of their nodes and each torch call has one thread. Benchmarks only show that they run.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --benchmark-disable
 
 .PHONY: help setup demo test lint clean
 
@@ -30,7 +30,7 @@ lint: $(READY)
 	$(BIN)/mypy
 
 test: lint
-	$(PYTEST) --ignore test/ros
+	$(PYTEST) --ignore test/ros test benchmarks
 # Live nodes by themselves: what computes beside them would starve them of the time that they are measured by. Where
 # other programs do, messages are lost that nobody else lost: a test may try again, twice, and the summary says which
 # did (RERUN). What is wrong in the nodes fails three times.
