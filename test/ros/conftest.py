@@ -55,8 +55,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.ros)
 
 
+def _is_empty(domain: int) -> bool:
+    """Whether nobody is there: nodes outlive a test process that was killed, and would answer in place of ours."""
+    context = rclpy.Context()
+    rclpy.init(context=context, domain_id=domain)
+    try:
+        node = Node("test_scout", context=context, use_global_arguments=False)
+        time.sleep(1.0)
+        names = set(node.get_node_names()) - {"test_scout"}
+        node.destroy_node()
+    finally:
+        context.shutdown()
+    return not names
+
+
 def _claim_domain() -> tuple[int, Any]:
-    """A domain that no other test process on this machine uses; the lock goes with the process."""
+    """A domain that nobody else on this machine uses; the lock goes with the process."""
     for domain in DOMAINS:
         lock = (Path(tempfile.gettempdir()) / f"trace_ros_test_domain_{domain}.lock").open("w")
         try:
@@ -64,15 +78,16 @@ def _claim_domain() -> tuple[int, Any]:
         except OSError:
             lock.close()
         else:
-            return domain, lock
+            if _is_empty(domain):
+                return domain, lock
+            lock.close()
     raise RuntimeError("no free ROS domain for this test process")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def ros_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    domain, lock = _claim_domain()
     changed = {
-        "ROS_DOMAIN_ID": str(domain),
+        "ROS_DOMAIN_ID": "",
         "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST",
         "ROS_LOG_DIR": str(tmp_path_factory.mktemp("ros_log")),
         "OMP_NUM_THREADS": "1",
@@ -80,6 +95,8 @@ def ros_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     }
     before = {name: os.environ.get(name) for name in changed}
     os.environ.update(changed)
+    domain, lock = _claim_domain()
+    os.environ["ROS_DOMAIN_ID"] = str(domain)
     rclpy.init()
     yield
     rclpy.try_shutdown()
