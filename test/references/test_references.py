@@ -13,7 +13,7 @@ from scipy.spatial.transform import Rotation
 
 from trace_ros.errors import TraceError
 from trace_ros.logs import SensorLog, Trajectory
-from trace_ros.references import ReferenceSettings, RigidOffset, clean_reference, disagrees, estimate_clock_offset
+from trace_ros.references import ReferenceSettings, RigidOffset, clean_reference, disagrees, estimate_clock_offset, torn
 from trace_ros.references.attitude import GyroAttitude
 
 LOGS = {seed: Motion(seed).log() for seed in range(3)}
@@ -290,3 +290,13 @@ def test_stretches_between_jumps_are_told_from_gaps() -> None:
     assert clean.segments.count == 3
     assert np.unique(clean.between_jumps).tolist() == [0, 1]
     assert 0.4 < clean.between_jumps.mean() < 0.6
+
+
+def test_a_torn_reference_is_told() -> None:
+    whole = replace(LOGS[0], reference=Motion(0).reference())
+    assert torn(whole) is None and torn(replace(whole, reference=None)) is None
+    late = replace(whole.reference, stamp_ns=whole.reference.stamp_ns + 300_000_000)
+    assert torn(replace(whole, reference=late)) is None
+    there = np.arange(len(whole.reference)) >= len(whole.reference) // 2
+    jumped = replace(whole.reference, position=whole.reference.position + there[:, None] * np.array([0.0, 1.0, 0.0]))
+    assert "jumps once, the furthest by 0.9" in torn(replace(whole, reference=jumped))

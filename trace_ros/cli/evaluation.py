@@ -23,6 +23,7 @@ from trace_ros.evaluation.metrics import MetricSettings, Statistics
 from trace_ros.evaluation.report import alignment_text, metric_rows, run_rows, summary_rows, write_report
 from trace_ros.evaluation.runner import Evaluation, InitialPose, evaluate_odometry, evaluate_runs, file_names
 from trace_ros.logs import SensorLog, Trajectory
+from trace_ros.references import torn
 from trace_ros.robot import RobotDescription
 
 Recorded = TypeVar("Recorded", SensorLog, Trajectory)
@@ -85,7 +86,10 @@ def evaluate_logs(
         log, bag_report = read_log(path, description, topics, reading)
         for note in bag_report.notes if bag_report else ():
             say(f"note: {note}")
-        read.append(_cut(log, path, start_s, end_s))
+        part = _cut(log, path, start_s, end_s)
+        if (jumps := torn(part)) is not None:
+            say(f"note: {path.name}: {jumps}")
+        read.append(part)
     with progress_bar() as progress:
         task = progress.add_task(names[0] if len(names) == 1 else f"{len(names)} logs", total=sum(map(len, read)))
         evaluations = evaluate_runs(

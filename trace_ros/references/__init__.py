@@ -3,7 +3,7 @@
 `clean_reference` makes of raw reference poses and a log's IMU a reference on the log's stamps, and says what it did.
 """
 
-from trace_ros.references.agreement import disagrees
+from trace_ros.references.agreement import disagrees, torn
 from trace_ros.references.clean import CleanReference, clean_reference
 from trace_ros.references.clock import ClockOffset, estimate_clock_offset
 from trace_ros.references.inertial_fit import InertialFit, fit_inertial
@@ -23,4 +23,5 @@ __all__ = [
     "disagrees",
     "estimate_clock_offset",
     "fit_inertial",
+    "torn",
 ]
