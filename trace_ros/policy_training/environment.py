@@ -10,7 +10,6 @@ from scipy.spatial.transform import Rotation
 
 from trace_ros.logs import JOINTS, LEGS
 from trace_ros.policy_training.config import PolicyTrainingConfig
-from trace_ros.policy_training.engine import RestartingEngine
 from trace_ros.policy_training.rewards import Motion, reward
 from trace_ros.robot import RobotDescription
 from trace_ros.sim.backend import CONTROL_RATE_HZ, PhysicsConfig, PhysicsTrace, RobotDynamics, Scene
@@ -61,7 +60,8 @@ class WalkingEnvironment:
         """Build the worlds.
 
         Raises:
-            TraceError: the engine is not installed or cannot load the robot.
+            TraceError: the engine cannot load the robot.
+            ModuleNotFoundError: MuJoCo is not installed.
         """
         self._robot, self._config = robot, config
         self._rng = np.random.default_rng(seed)
@@ -89,7 +89,10 @@ class WalkingEnvironment:
             )
             for index in range(count)
         ]
-        self._engine = RestartingEngine(scenes, robot, self._physics)
+        # Only who simulates needs the engine.
+        from trace_ros.policy_training.restarting_backend import RestartingBackend
+
+        self._engine = RestartingBackend(scenes, robot, self._physics)
         substeps = self._physics.steps_per_control
         self._trace = PhysicsTrace.allocate(count, substeps)
         late = np.rint(self._rng.uniform(*varied.actuator_delay, count) * environment.physics_rate_hz)

@@ -66,7 +66,10 @@ class PolicyLearner:
             ) from error
         torch.manual_seed(seed)
         self._config, self._learner = config, config.learner
-        self._environment = WalkingEnvironment(robot, config, seed)
+        try:
+            self._environment = WalkingEnvironment(robot, config, seed)
+        except ModuleNotFoundError as error:
+            raise TraceError("training a policy needs mujoco: pip install mujoco") from error
         self._bundle: Callable[..., Any] = TensorDict
         self._seen = self._observe()
         learner = config.learner

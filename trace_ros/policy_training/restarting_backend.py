@@ -10,7 +10,7 @@ from trace_ros.sim.mujoco_backend import MujocoBackend
 FloatArray = NDArray[np.float64]
 
 
-class RestartingEngine(MujocoBackend):
+class RestartingBackend(MujocoBackend):
     """A batch of robots of which any may start anew or be knocked."""
 
     def place(self, rows: NDArray[np.int64], position: FloatArray, orientation: FloatArray, joints: FloatArray) -> None:
