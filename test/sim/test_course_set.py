@@ -173,7 +173,7 @@ def test_bad_sets_are_one_line(two, change, words):
 @pytest.mark.parametrize(
     ("load", "words"),
     [
-        (lambda: CourseSet.load("moon"), "unknown set of courses 'moon': known are courses, demo, long, validation"),
+        (lambda: CourseSet.load("moon"), "unknown set of courses 'moon': known are courses, demo, finetuning,"),
         (lambda: Course.load("moon"), "unknown course 'moon': known are courses/flat, courses/rough"),
         (lambda: Course.load("moon/flat"), "unknown course 'moon/flat'"),
         (lambda: Course.load("validation/moon"), "unknown course 'moon' of the set 'validation'"),
