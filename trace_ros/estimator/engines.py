@@ -105,8 +105,7 @@ class OnnxRuntimeEngine:
         self._rows = {
             "inputs": np.zeros((kernel - 1 + round_, state.inputs.shape[-1] // (kernel - 1)), np.float32),
             "columns": np.zeros((kernel - 1 + round_, column), np.float32),
-            "pooled": np.zeros((2 * round_, pooled), np.float32),
-            "total": np.zeros((1 + round_, pooled), np.float32),
+            "pooled": np.zeros((2 * round_ - 1, pooled), np.float32),
             "hidden": np.zeros((1 + round_, hidden), np.float32),
         }
         self._bindings = [self._bind(onnxruntime, row, step, kernel - 1) for step in range(round_)]
@@ -119,8 +118,7 @@ class OnnxRuntimeEngine:
             "observation": observation,
             "inputs": rows["inputs"][step : step + before].reshape(1, -1),
             "columns": rows["columns"][step : step + before].reshape(1, -1),
-            "oldest": rows["pooled"][step : step + 1],
-            "total": rows["total"][step : step + 1],
+            "pooled": rows["pooled"][step : step + self._round - 1],
             "hidden": rows["hidden"][step : step + 1],
         }
         made = {
@@ -128,8 +126,7 @@ class OnnxRuntimeEngine:
             "attention": self._attention[None],
             "newest_inputs": rows["inputs"][step + before : step + before + 1],
             "newest_columns": rows["columns"][step + before : step + before + 1],
-            "newest_pooled": rows["pooled"][step + self._round : step + self._round + 1],
-            "next_total": rows["total"][step + 1 : step + 2],
+            "newest_pooled": rows["pooled"][step + self._round - 1 : step + self._round],
             "next_hidden": rows["hidden"][step + 1 : step + 2],
         }
         for name, value in given.items():
@@ -145,18 +142,16 @@ class OnnxRuntimeEngine:
         rows, round_ = self._rows, self._round
         for name, value in (("inputs", state.inputs), ("columns", state.columns)):
             rows[name][round_:] = value.numpy().reshape(rows[name][round_:].shape)
-        rows["pooled"][round_] = 0.0
-        rows["pooled"][round_ + 1 :] = state.pooled.numpy()
+        rows["pooled"][round_:] = state.pooled.numpy()
         rows["hidden"][round_] = state.hidden.numpy()
         self._begin_round()
 
     def _begin_round(self) -> None:
-        """Bring to the front what the next steps need. The sum is added up anew, so that rounding cannot grow."""
+        """Bring to the front what the next steps need."""
         rows = self._rows
         for name in ("inputs", "columns", "pooled", "hidden"):
             kept = rows[name][self._round :]
             rows[name][: len(kept)] = kept
-        rows["total"][0] = rows["pooled"][: self._round].sum(axis=0)
         self._turn = 0
 
     def step(self) -> tuple[list[float], Float32]:

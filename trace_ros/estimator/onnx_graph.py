@@ -71,9 +71,8 @@ def step_graph(weights: FoldedWeights, state: StreamingState) -> bytes:
     """A model of one step, which leaves it to the caller to keep the past: nothing is copied within.
 
     Vectors of `StreamingState` are rows here. Inputs are ``observation`` (1, 47); ``inputs`` and ``columns`` of the
-    last samples, and ``hidden``, as there; ``oldest`` (1, d), the pooled column that leaves the window, and ``total``
-    (1, d), the sum of all that were in it. Outputs are ``motion`` (1, 9), ``attention`` (1, 6); ``newest_inputs``,
-    ``newest_columns`` and ``newest_pooled``, one sample's part of each; ``next_total`` and ``next_hidden``.
+    last samples, and ``hidden``, as there; and ``pooled`` (21, d). Outputs are ``motion`` (1, 9), ``attention`` (1, 6);
+    ``newest_inputs``, ``newest_columns`` and ``newest_pooled``, one sample's part of each; and ``next_hidden``.
 
     Args:
         weights: of `folding.fold`.
@@ -100,7 +99,9 @@ def step_graph(weights: FoldedWeights, state: StreamingState) -> bytes:
     column = build.node("Relu", column, to=NEWEST + "columns")
     column = build.affine(build.join("columns", column), weights.convolution_2, weights.convolution_2_bias)
     column = build.node("Relu", column, to=NEWEST + "pooled")
-    total = build.node("Add", build.node("Sub", "total", "oldest"), column, to=NEXT + "total")
+    # As a product, the sum of all columns is as quick as a running one, and rounding cannot grow.
+    past = state.pooled.shape[0]
+    total = build.node("Gemm", build.constant(np.ones((1, past), np.float32)), "pooled", column)
 
     query = build.affine(total, weights.query, weights.query_bias)
     ones = build.constant(np.ones(width, np.float32))
@@ -132,15 +133,15 @@ def step_graph(weights: FoldedWeights, state: StreamingState) -> bytes:
     head = build.node("Relu", build.affine(head, weights.head_2, weights.head_2_bias))
     build.node("Mul", build.affine(head, weights.head_3, term), factor, to="motion")
 
-    given = {"observation": OBSERVATION_SIZE, "inputs": state.inputs.shape[-1]}
-    given |= {"columns": state.columns.shape[-1], "oldest": width, "total": width, "hidden": hidden_size}
-    made = {"motion": OUTPUT_SIZE, "attention": tokens, NEWEST + "inputs": before + after + angles_size}
-    made |= {NEWEST + "columns": width, NEWEST + "pooled": width, NEXT + "total": width, NEXT + "hidden": hidden_size}
+    given = {"observation": (1, OBSERVATION_SIZE), "inputs": (1, state.inputs.shape[-1])}
+    given |= {"columns": (1, state.columns.shape[-1]), "pooled": (past, width), "hidden": (1, hidden_size)}
+    made = {"motion": (1, OUTPUT_SIZE), "attention": (1, tokens), NEWEST + "inputs": (1, before + after + angles_size)}
+    made |= {NEWEST + "columns": (1, width), NEWEST + "pooled": (1, width), NEXT + "hidden": (1, hidden_size)}
     graph = helper.make_graph(
         build.nodes,
         "trace_step",
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, size)) for name, size in given.items()],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, size)) for name, size in made.items()],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in given.items()],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in made.items()],
         build.constants,
     )
     model = helper.make_model(
