@@ -111,7 +111,7 @@ class Learner(ABC, Generic[Network, Config]):
             hidden: (B, hidden) before the segment.
             feedback: of the lanes; moves on by the segment.
         """
-        raise NotImplementedError(f"{type(self).__name__} feeds nothing back")
+        raise TypeError(f"{type(self).__name__} feeds nothing back")
 
     @abstractmethod
     def loss(self, compute: Compute[Network], batch: LaneBatch, progress: float) -> tuple[Any, Tensor]:
