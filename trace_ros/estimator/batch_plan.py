@@ -17,7 +17,7 @@ from trace_ros.estimator.gyro_bias import gyro_biases
 from trace_ros.estimator.recurrence import recurrence
 from trace_ros.geometry import GRAVITY
 from trace_ros.logs import FloatArray, IntArray, Sample, SensorLog
-from trace_ros.robot import StationaryThresholds
+from trace_ros.robot import RobotDescription, StationaryThresholds
 from trace_ros.streams.intervals import GridResampler, Interval, IntervalPlanner, between, usual_interval
 
 _JUDGED = 8
@@ -77,15 +77,13 @@ class Steps:
         return [(begin, min(begin + obs.WINDOW - 1, end), end) for begin, end in zip(self.begins, ends, strict=True)]
 
 
-def plan_steps(
-    log: SensorLog, rate: Rate, thresholds: StationaryThresholds, absent_torque: NDArray[np.float32]
-) -> Steps:
+def plan_steps(log: SensorLog, rate: Rate, robot: RobotDescription, absent_torque: NDArray[np.float32]) -> Steps:
     """The rows of a log.
 
     Args:
         log: N samples, at least one.
         rate: of the network.
-        thresholds: of the stationary clamp.
+        robot: whose stationary clamp and legs these are.
         absent_torque: (12,) what stands in the observation for torque that is not reported.
     """
     elapsed = np.diff(log.stamp_ns) * 1e-9
@@ -96,7 +94,7 @@ def plan_steps(
         begins = [0, *np.flatnonzero(gap).tolist()]
     else:
         begins = _walk(log, rate, elapsed, rows)
-    return rows.steps(rate, thresholds, absent_torque, begins)
+    return rows.steps(rate, robot, absent_torque, begins)
 
 
 def _all_plain(elapsed: FloatArray, rate: Rate) -> bool:
@@ -211,7 +209,7 @@ class _Rows:
         self.last_ns = int(stamp_ns[-1])
 
     def steps(
-        self, rate: Rate, thresholds: StationaryThresholds, absent_torque: NDArray[np.float32], begins: list[int]
+        self, rate: Rate, robot: RobotDescription, absent_torque: NDArray[np.float32], begins: list[int]
     ) -> Steps:
         """All rows."""
         stamp_ns, values, dt, sample = (np.concatenate(part) for part in zip(*self._parts, strict=True))
@@ -220,9 +218,10 @@ class _Rows:
         shortest, longest = rate.trained_s
         told_dt = np.where((shortest <= dt) & (dt <= longest), dt, rate.nominal_s)
         _differentiate_absent(values, dt)
-        still = stationary(thresholds, stamp_ns, values[:, : obs.JOINT_VELOCITY.stop], begins)
+        still = stationary(robot.stationary, stamp_ns, values[:, : obs.JOINT_VELOCITY.stop], begins)
         gyro = values[:, obs.GYRO]
-        gyro -= gyro_biases(gyro, still, dt, thresholds.gyro_bias_memory)
+        memory_s = robot.stationary.gyro_bias_memory
+        gyro -= gyro_biases(gyro, values[:, obs.JOINT_POSITION], still, dt, memory_s, robot.kinematics)
         observation = np.zeros((len(dt), obs.OBSERVATION_SIZE), dtype=np.float32)
         observation[:, : obs.JOINT_TORQUE.stop] = values
         torque = observation[:, obs.JOINT_TORQUE]

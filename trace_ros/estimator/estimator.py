@@ -107,7 +107,7 @@ class TraceEstimator:
         self._trained_intervals = model.card.trained_intervals_s
         self._window = obs.ObservationWindow()
         self._stationary = StationaryDetector(robot.stationary)
-        self._gyro_bias = GyroBias(robot.stationary.gyro_bias_memory)
+        self._gyro_bias = GyroBias(robot.stationary.gyro_bias_memory, robot.kinematics)
         self._pose = PoseIntegrator(model.card.error_model)
         self._absent_torque = model.absent_torque
         self._differentiator = JointDifferentiator()
@@ -269,7 +269,7 @@ class TraceEstimator:
         still = self._stationary.update(
             sample.stamp_ns, sample.angular_velocity, sample.linear_acceleration, joint_velocity
         )
-        gyro = self._gyro_bias.update(sample.angular_velocity, still, dt)
+        gyro = self._gyro_bias.update(sample.angular_velocity, sample.joint_position, still, dt)
         if not self._running:
             left = self._coasting.wait(dt, gyro)
             self._velocity = (self._velocity[0] * left, self._velocity[1] * left, self._velocity[2] * left)

@@ -152,7 +152,7 @@ def network_steps(log: SensorLog, model: LoadedModel, robot: RobotDescription) -
     """What the robot's estimator would give the model's network of a log, step by step."""
     card = model.card
     rate = Rate(1.0 / card.rate_hz, known_intervals(card), card.trained_intervals_s, GapSettings().max_gap)
-    return plan_steps(log, rate, robot.stationary, model.absent_torque)
+    return plan_steps(log, rate, robot, model.absent_torque)
 
 
 def make_track(name: str, referenced: ReferencedLog, steps: Steps, config: FineTuningConfig) -> Track:

@@ -111,6 +111,7 @@ class Learner(ABC, Generic[Network, Config]):
             hidden: (B, hidden) before the segment.
             feedback: of the lanes; moves on by the segment.
         """
+        del network, rows, offsets, hidden, feedback
         raise TypeError(f"{type(self).__name__} feeds nothing back")
 
     @abstractmethod
