@@ -220,8 +220,8 @@ class _Rows:
         _differentiate_absent(values, dt)
         still = stationary(robot.stationary, stamp_ns, values[:, : obs.JOINT_VELOCITY.stop], begins)
         gyro = values[:, obs.GYRO]
-        memory_s = robot.stationary.gyro_bias_memory
-        gyro -= gyro_biases(gyro, values[:, obs.JOINT_POSITION], still, dt, memory_s, robot.kinematics)
+        memory_s, joints = robot.stationary.gyro_bias_memory, values[:, obs.JOINT_POSITION]
+        gyro -= gyro_biases(stamp_ns, gyro, joints, still, dt, memory_s, robot.kinematics)
         observation = np.zeros((len(dt), obs.OBSERVATION_SIZE), dtype=np.float32)
         observation[:, : obs.JOINT_TORQUE.stop] = values
         torque = observation[:, obs.JOINT_TORQUE]

@@ -269,7 +269,7 @@ class TraceEstimator:
         still = self._stationary.update(
             sample.stamp_ns, sample.angular_velocity, sample.linear_acceleration, joint_velocity
         )
-        gyro = self._gyro_bias.update(sample.angular_velocity, sample.joint_position, still, dt)
+        gyro = self._gyro_bias.update(sample.stamp_ns, sample.angular_velocity, sample.joint_position, still, dt)
         if not self._running:
             left = self._coasting.wait(dt, gyro)
             self._velocity = (self._velocity[0] * left, self._velocity[1] * left, self._velocity[2] * left)

@@ -1,11 +1,15 @@
 """The gyroscope's bias, read while the robot stands still: what a gyro shows then beyond the little that legs tell.
 
 A robot that has just stopped still settles for a second or two, by thousandths of a radian per second: as much as the
-bias of a good gyro. Feet that stand tell how the body turned above them, so that turn is taken away first; what they do
-not see (feet that roll or creep) is an angle, and counts less the longer a rest lasts.
+bias of a good gyro. Feet that stand tell how the body turned above them, so that turn is taken away first; what they
+do not see (feet that roll or creep) is an angle, and counts less the longer a rest lasts. The first foot that lifts
+off ends a rest, somewhat before its joints are fast enough to tell; so readings are believed only once the rest has
+gone on.
 """
 
 from __future__ import annotations
+
+from collections import deque
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,18 +21,22 @@ from trace_ros.robot import LegKinematics
 
 FloatArray = NDArray[np.float64]
 
-HALF_BELIEVED_S = 0.5
-"""s: how long the first rest must be for half of what it shows to be believed. A turn of 5 mrad that the legs do not
+HALF_BELIEVED_S = 0.2
+"""s: how long the first rest must be for half of what it shows to be believed. A turn of 2 mrad that the legs do not
 tell (feet that creep, noise of the encoders), over a bias of 0.01 rad/s, as calibrated MEMS gyros have."""
+
+CONFIRMED_NS = 100_000_000
+"""ns: how much longer a rest must have lasted for a reading to count."""
 
 
 class GyroBias:
-    """Mean turn rates of the rests so far, weighted by the square of their length.
+    """The rate at which the gyro's angle leaves that of the legs: the slope of a line through each rest, then a mean.
 
-    The error of a rest's mean is an angle over its length, so its weight is the square of that; zero bias stands beside
-    the rests with the weight of one of ``HALF_BELIEVED_S``. The bias drifts with temperature, so old readings fade:
-    while the robot rests, past rests lose weight with a time constant of ``memory``, and of a rest that is longer than
-    that the last ``memory`` seconds count. While the robot moves, the bias stays.
+    A line with an intercept, by least squares: the noise of the encoders where a rest begins does not count. What the
+    legs do not tell is an angle, whose part in a slope is the less the longer the rest: slopes are weighted by the
+    square of their rest's length (12 times the variance of its times), and zero bias stands beside them with the weight
+    of a rest of ``HALF_BELIEVED_S``. The bias drifts with temperature, so while the robot rests, readings before lose
+    weight with a time constant of ``memory``. While it moves, the bias stays.
     """
 
     def __init__(self, memory_s: float, kinematics: LegKinematics) -> None:
@@ -47,13 +55,21 @@ class GyroBias:
         self.value: FloatArray = np.zeros(3)
         """(3,) rad/s, body frame."""
         self._past, self._past_weight = np.zeros(3), 0.0
-        self._turn, self._rested_s = np.zeros(3), 0.0
-        self._joint_position: NDArray[np.floating] | None = None
-        """Of the reading before, within a rest."""
-        self._turn_per_joint: FloatArray | None = None
+        self._begin(None)
+
+    def _begin(self, joint_position: NDArray[np.floating] | None) -> None:
+        """A rest, at (12,) rad; or, with None, motion."""
+        self._start = None if joint_position is None else np.array(joint_position, dtype=float)
+        self._turn_per_joint = None if self._start is None else turn_per_joint(self._kinematics, self._start)
+        self._time, self._turned = 0.0, np.zeros(3)
+        self._sums = np.zeros(_SUMS)
+        """Of 1, t, t^2, angle, t * angle, by dt."""
+        self._unconfirmed: deque[tuple[int, FloatArray, float]] = deque()
+        """Stamp (ns), addends and dt (s) of each reading that may yet prove the end of a rest."""
 
     def update(
         self,
+        stamp_ns: int,
         angular_velocity: NDArray[np.floating],
         joint_position: NDArray[np.floating],
         still: bool,
@@ -62,6 +78,7 @@ class GyroBias:
         """Take in a reading.
 
         Args:
+            stamp_ns: ns.
             angular_velocity: (3,) rad/s, body frame.
             joint_position: (12,) rad.
             still: whether the robot stands still.
@@ -72,35 +89,36 @@ class GyroBias:
         """
         if self._memory_s > 0:
             if still:
-                self._rest(angular_velocity, joint_position, dt)
-            elif self._joint_position is not None:
-                self._end_rest()
+                self._rest(stamp_ns, angular_velocity, joint_position, dt)
+            elif self._start is not None:
+                weighted, weight = _slope(self._sums)
+                self._past, self._past_weight = self._past + weighted, self._past_weight + float(weight)
+                self._begin(None)
         return angular_velocity - self.value
 
-    def _rest(self, angular_velocity: NDArray[np.floating], joint_position: NDArray[np.floating], dt: float) -> None:
-        # What the first reading of a rest is a mean of began before it, so it only tells where the legs are.
-        if self._joint_position is None or self._turn_per_joint is None:
-            self._turn_per_joint = turn_per_joint(self._kinematics, joint_position)
-        else:
-            legs = self._turn_per_joint @ (joint_position - self._joint_position)
-            memory = self._memory_s
-            kept = 1.0 - min(max(self._rested_s + dt - memory, 0.0) / memory, 1.0)
-            self._turn = kept * self._turn + min(dt, memory) / dt * (angular_velocity * dt - legs)
-            self._rested_s = min(self._rested_s + dt, memory)
-            fading = 1.0 - min(dt / memory, 1.0)
-            self._past, self._past_weight = fading * self._past, fading * self._past_weight
-            weight = self._past_weight + self._rested_s**2 + HALF_BELIEVED_S**2
-            self.value = (self._past + self._rested_s * self._turn) / weight
-        self._joint_position = np.array(joint_position, dtype=float)
-
-    def _end_rest(self) -> None:
-        self._past = self._past + self._rested_s * self._turn
-        self._past_weight += self._rested_s**2
-        self._turn, self._rested_s = np.zeros(3), 0.0
-        self._joint_position = None
+    def _rest(
+        self, stamp_ns: int, angular_velocity: NDArray[np.floating], joint_position: NDArray[np.floating], dt: float
+    ) -> None:
+        if self._start is None or self._turn_per_joint is None:
+            # What this reading is a mean of began before the rest: it tells where the legs are.
+            self._begin(joint_position)
+            return
+        self._time += dt
+        self._turned = self._turned + angular_velocity * dt
+        angle = self._turned - self._turn_per_joint @ (joint_position - self._start)
+        time = self._time
+        self._unconfirmed.append((stamp_ns, dt * np.array([1.0, time, time * time, *angle, *(time * angle)]), dt))
+        while self._unconfirmed and stamp_ns - self._unconfirmed[0][0] >= CONFIRMED_NS:
+            _, added, interval = self._unconfirmed.popleft()
+            kept = 1.0 - min(interval / self._memory_s, 1.0)
+            self._sums = kept * self._sums + added
+            self._past, self._past_weight = kept * self._past, kept * self._past_weight
+            weighted, weight = _slope(self._sums)
+            self.value = (self._past + weighted) / (self._past_weight + weight + HALF_BELIEVED_S**2)
 
 
 def gyro_biases(
+    stamp_ns: NDArray[np.int64],
     angular_velocity: FloatArray,
     joint_position: FloatArray,
     still: NDArray[np.bool_],
@@ -111,6 +129,7 @@ def gyro_biases(
     """What `GyroBias` holds after each of many readings. ``-> (M, 3)`` rad/s.
 
     Args:
+        stamp_ns: (M,) ns.
         angular_velocity: (M, 3) rad/s.
         joint_position: (M, 12) rad.
         still: (M,) whether the robot stands still.
@@ -121,25 +140,40 @@ def gyro_biases(
     if memory_s <= 0 or not still.any():
         return biases
     edges = np.flatnonzero(np.diff(still.astype(np.int8), prepend=0, append=0)).tolist()
-    past, past_weight = np.zeros(3), 0.0
+    past, past_weight, last = np.zeros(3), 0.0, np.zeros(3)
     for start, stop, following in zip(edges[::2], edges[1::2], [*edges[2::2], len(still)], strict=True):
-        interval = dt[start + 1 : stop]
-        if interval.size:
-            moved = np.diff(joint_position[start:stop], axis=0)
-            legs = moved @ turn_per_joint(kinematics, joint_position[start]).T
-            counted = np.minimum(interval, memory_s)
-            turns = (counted / interval)[:, None] * (angular_velocity[start + 1 : stop] * interval[:, None] - legs)
-            rested = np.minimum(np.cumsum(interval), memory_s)
-            before = np.concatenate(([0.0], rested[:-1]))
-            kept = 1.0 - np.minimum(np.maximum(before + interval - memory_s, 0.0) / memory_s, 1.0)
-            fading = np.cumprod(1.0 - np.minimum(interval / memory_s, 1.0))
-            summed = fading[:, None] * past + rested[:, None] * recurrence(kept, turns)
-            weight = fading * past_weight + rested**2
-            biases[start + 1 : stop] = summed / (weight + HALF_BELIEVED_S**2)[:, None]
-            past, past_weight = summed[-1], float(weight[-1])
-        biases[start] = biases[start - 1] if start else 0.0
-        biases[stop:following] = biases[stop - 1]
+        # Of each row, how many readings after the first are confirmed by then.
+        confirmed = np.searchsorted(stamp_ns[start + 1 : stop], stamp_ns[start:stop] - CONFIRMED_NS, side="right")
+        rows = slice(start + 1, start + 1 + int(confirmed[-1]))
+        interval = dt[rows, None]
+        time = np.cumsum(interval, axis=0)
+        legs = (joint_position[rows] - joint_position[start]) @ turn_per_joint(kinematics, joint_position[start]).T
+        angle = np.cumsum(angular_velocity[rows] * interval, axis=0) - legs
+        kept = 1.0 - np.minimum(interval[:, 0] / memory_s, 1.0)
+        ones = np.ones_like(time)
+        sums = recurrence(kept, interval * np.hstack((ones, time, time * time, angle, time * angle)))
+        fading = np.cumprod(kept)
+        weighted, weight = _slope(sums)
+        weighted += fading[:, None] * past
+        weight += fading * past_weight
+        values = np.concatenate((last[None], weighted / (weight + HALF_BELIEVED_S**2)[:, None]))
+        biases[start:stop] = values[confirmed]
+        biases[stop:following] = last = values[-1]
+        if len(weight):
+            past, past_weight = weighted[-1], float(weight[-1])
     return biases
+
+
+_SUMS = 9
+
+
+def _slope(sums: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Slope of the line through angles over time, times its weight; and the weight. ``(..., 9) -> (..., 3), (...)``."""
+    total = np.maximum(sums[..., :1], np.finfo(float).tiny)
+    time, square = sums[..., 1:2] / total, sums[..., 2:3] / total
+    weight = 12.0 * np.maximum(square - time**2, 0.0)
+    weighted = 12.0 * (sums[..., 6:9] - time * sums[..., 3:6]) / total
+    return np.where(weight > 0, weighted, 0.0), weight[..., 0]
 
 
 def turn_per_joint(kinematics: LegKinematics, joint_position: NDArray[np.floating]) -> FloatArray:
