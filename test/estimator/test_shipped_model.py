@@ -67,7 +67,7 @@ def test_a_gyros_bias_that_standing_shows_does_no_harm(estimator, demo_log):
     clean, biased = run_logs(estimator, [demo_log, with_bias(demo_log, (0.006, -0.004, 0.007))], ["clean", "biased"])
     ends = [run.trajectory.orientation[-1] for run in (clean, biased)]
     turned = (Rotation.from_quat(ends[0]).inv() * Rotation.from_quat(ends[1])).magnitude()
-    assert turned < 2e-3
+    assert turned < 5e-3  # two seconds of standing tell 99 % of it
     np.testing.assert_allclose(biased.trajectory.position, clean.trajectory.position, atol=0.02)
 
 
