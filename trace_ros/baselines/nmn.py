@@ -49,7 +49,7 @@ class NmnFilterConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     standing_probability: Annotated[float, Field(gt=0, lt=1)] = 0.5
     cutoff: Annotated[float, Field(ge=0)] = 50.0
-    velocity_lasts: Annotated[float, Field(ge=0)] = 0.4
+    velocity_lasts: Annotated[float, Field(ge=0)] = 0.3
     velocity_scale: Annotated[float, Field(gt=0)] = 1.0
     still_speed: Annotated[float, Field(ge=0)] = 0.05
     still_joints: Annotated[float, Field(ge=0)] = 0.3

@@ -9,7 +9,7 @@ from trace_ros.bags import BagReport, ReadSettings, Topics, read_log
 from trace_ros.checks.log_findings import Level, LogCheckSettings, LogFinding, LogReport
 from trace_ros.checks.log_joints import check_joint_velocity, check_torque
 from trace_ros.checks.log_legs import check_legs
-from trace_ros.checks.log_messages import check_clocks, check_overlap, check_topics, read_stamps
+from trace_ros.checks.log_messages import check_clocks, check_overlap, check_samples, check_topics, read_stamps
 from trace_ros.checks.log_reference import check_reference
 from trace_ros.checks.log_rest import check_motion, check_rest
 from trace_ros.logs import SensorLog
@@ -30,7 +30,7 @@ def check_log_file(
     settings: ReadSettings | None = None,
     tell: Callable[[str], None] = lambda _text: None,
 ) -> LogReport:
-    """Look at a bag, or at a ``.npz`` or ``.csv`` log, of which the messages are not known.
+    """Look at a bag, or at a ``.npz`` or ``.csv`` log, whose samples stand for the messages, which are not known.
 
     Args:
         path: of the log.
@@ -54,6 +54,8 @@ def check_log_file(
         check_overlap(stamps, report, limits)
         check_clocks(stamps[:2], report, limits)
         _add_reading(read, report)
+    else:
+        check_samples(log.stamp_ns, report, limits)
     check_log(log, robot, report, limits, tell)
     return report
 
@@ -65,9 +67,14 @@ def check_log(
     limits: LogCheckSettings | None = None,
     tell: Callable[[str], None] = lambda _text: None,
 ) -> LogReport:
-    """The same of a log in memory: all but the messages. Findings are added to the report, which is returned."""
+    """The same of a log in memory. Findings are added to the report, which is returned.
+
+    With a report, the messages have been looked at already; without one, the samples' stamps stand for theirs.
+    """
     limits = limits or LogCheckSettings()
-    report = report or LogReport("", robot.name)
+    if report is None:
+        report = LogReport("", robot.name)
+        check_samples(log.stamp_ns, report, limits)
     if len(log) < _FEWEST:
         report.find("fault", "short", "log", f"has {len(log)} samples only", "record half a minute or more of walking")
         return report

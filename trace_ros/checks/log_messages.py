@@ -114,6 +114,11 @@ def check_topics(topics: list[TopicStamps], reference: str | None, report: LogRe
             _check_pace(topic, longest, report, limits)
 
 
+def check_samples(stamp_ns: IntArray, report: LogReport, limits: LogCheckSettings) -> None:
+    """A log without messages, by the stamps (N,) ns of its samples."""
+    check_topics([TopicStamps("samples", stamp_ns, stamp_ns)], None, report, limits)
+
+
 def _check_pace(topic: TopicStamps, longest: float, report: LogReport, limits: LogCheckSettings) -> None:
     """Pauses and rate of IMU and joint states; those of the reference are judged with the reference."""
     if longest > max(limits.longest_pause, 5 / topic.rate_hz):

@@ -28,6 +28,8 @@ _HALF = 0.4
 _FEWEST = 20
 # What is known of lever arm (m), bias and magnitude of gravity (m/s^2) before: standard deviations.
 _LEVER_PRIOR, _BIAS_PRIOR, _GRAVITY_PRIOR = 0.3, 0.1, 0.03
+_LARGEST_RESIDUAL = 1e3
+"""m/s^2."""
 _MOST_SHARED = 3.0
 _ROUNDS = 5
 
@@ -177,7 +179,9 @@ def _solve(design: FloatArray, target: FloatArray, at: FloatArray) -> tuple[Floa
         residual = target - design @ solution
         size = np.linalg.norm(residual, axis=1)
         kept = size < 5 * np.median(size) + 1e-6
-        variance = float((residual[kept] ** 2).mean()) + 1e-12
+        # Residuals that are no motion of a robot must not make its rows vanish beside the priors, which leave the
+        # horizontal parts of gravity open.
+        variance = min(float((residual[kept] ** 2).mean()), _LARGEST_RESIDUAL**2) + 1e-12
     # Triples overlap, and up to three share a pose.
     shared = np.clip(kept.sum() * 2 * _HALF / max(float(at[-1] - at[0]), 2 * _HALF), 1.0, _MOST_SHARED)
     return np.asarray(solution, dtype=float), np.asarray(np.linalg.inv(normal / shared), dtype=float)
