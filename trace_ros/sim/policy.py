@@ -23,9 +23,12 @@ from trace_ros.robot import PerLeg, RobotDescription, every_joint
 from trace_ros.sim.ranges import STRICT, load_yaml_model
 
 FloatArray = NDArray[np.float64]
-Float32Array = NDArray[np.float32]
 Triple = tuple[float, float, float]
 Positive = Annotated[float, Field(gt=0)]
+
+_ACTION_DECIMALS = 6
+"""Products of matrices come out otherwise on another processor, in the last digits, and a walk is chaotic: after a few
+seconds it is another one. So a policy is computed in double precision, and those digits are cut off its actions."""
 
 ObservationName = Literal[
     "angular_velocity", "projected_gravity", "command", "joint_position", "joint_velocity", "last_action"
@@ -180,9 +183,9 @@ class WalkingPolicy:
                 value = getattr(observed, term.name)
             parts.append(value * np.resize(np.asarray(term.scale), value.shape[-1]))
         with torch.inference_mode():
-            output = self._network(torch.from_numpy(np.concatenate(parts, axis=1).astype(np.float32)))
+            output = self._network(torch.from_numpy(np.concatenate(parts, axis=1, dtype=float)))
         clip = self.description.action_clip
-        actions = np.clip(output.numpy().astype(float), -clip, clip)
+        actions = np.round(np.clip(output.numpy(), -clip, clip), _ACTION_DECIMALS)
         return actions[:, self._to_package]
 
     def joint_target(self, action: FloatArray) -> FloatArray:
@@ -214,10 +217,10 @@ def _load_network(weights: Path, inputs: int) -> torch.nn.Module:
             network = torch.jit.load(str(weights), map_location="cpu")
         except RuntimeError as error:
             raise TraceError(f"{weights}: neither .onnx nor TorchScript ({str(error).splitlines()[0]})") from error
-    network.eval()
+    network.eval().double()
     try:
         with torch.inference_mode():
-            shape = tuple(network(torch.zeros(2, inputs)).shape)
+            shape = tuple(network(torch.zeros(2, inputs, dtype=torch.float64)).shape)
     except RuntimeError as error:
         raise TraceError(f"{weights}: does not take the {inputs} inputs that the policy file lists") from error
     if shape != (2, JOINTS):
