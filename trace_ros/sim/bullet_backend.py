@@ -34,6 +34,7 @@ from trace_ros.logs import JOINTS, LEGS
 from trace_ros.robot import RobotDescription
 from trace_ros.sim.backend import PhysicsConfig, PhysicsTrace, RobotDynamics, Scene
 from trace_ros.sim.bullet_urdf import BulletUrdf
+from trace_ros.sim.reproducible import rounded
 from trace_ros.sim.terrain import Surface, Terrain
 
 FloatArray = NDArray[np.float64]
@@ -236,8 +237,8 @@ class _RobotWorld:
         offset, turn = self._inertial
         bullet.resetBasePositionAndOrientation(
             self._robot,
-            (position + rotation.apply(offset)).tolist(),
-            (rotation * turn).as_quat().tolist(),
+            rounded(position + rotation.apply(offset)).tolist(),
+            rounded((rotation * turn).as_quat()).tolist(),
             physicsClientId=self._client,
         )
         bullet.resetBaseVelocity(self._robot, [0.0] * 3, [0.0] * 3, physicsClientId=self._client)
@@ -309,7 +310,7 @@ class _RobotWorld:
         offset, turn = self._inertial
         rotation = Rotation.from_quat(self._state[_ORIENTATION]) * turn.inv()
         # The force acts at the base link's origin: at the centre of mass it is the same with a torque.
-        force, torque = push[:3], push[3:] + np.cross(rotation.apply(-offset), push[:3])
+        force, torque = push[:3], rounded(push[3:] + np.cross(rotation.apply(-offset), push[:3]))
         place = self._state[_POSITION].tolist()
         bullet.applyExternalForce(
             self._robot, _BASE, force.tolist(), place, bullet.WORLD_FRAME, physicsClientId=self._client
@@ -388,7 +389,7 @@ class _RobotWorld:
             0.0,
             shape,
             basePosition=[float(value) for value in place],
-            baseOrientation=rotation.as_quat().tolist(),
+            baseOrientation=rounded(rotation.as_quat()).tolist(),
             physicsClientId=self._client,
         )
         stiffness, damping = contact_stiffness(surface, self._dynamics, mass)

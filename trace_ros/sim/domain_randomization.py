@@ -19,6 +19,7 @@ from trace_ros.robot import RobotDescription
 from trace_ros.sim.backend import RobotDynamics
 from trace_ros.sim.policy import WalkingPolicy
 from trace_ros.sim.ranges import STRICT, NotNegativeRange, PositiveRange, Range, draw
+from trace_ros.sim.reproducible import rounded
 
 FloatArray = NDArray[np.float64]
 Probability = Annotated[float, Field(ge=0, le=1)]
@@ -207,6 +208,7 @@ def draw_pushes(
         push = pushes[int(at * rate_hz) : int((at + length) * rate_hz) + 1]
         push[:, :3] = force * np.array([np.cos(angle), np.sin(angle), vertical])
         push[:, 3:] = torque * axis / np.linalg.norm(axis)
+        push[:] = rounded(push)
         at += length + max(draw(rng, config.interval), 1.0 / rate_hz)
     return pushes
 

@@ -15,6 +15,7 @@ from trace_ros.geometry import GRAVITY
 from trace_ros.logs import JOINTS, LEGS
 from trace_ros.robot import RobotDescription
 from trace_ros.sim.backend import PhysicsConfig, PhysicsTrace, RobotDynamics, Scene
+from trace_ros.sim.reproducible import rounded
 from trace_ros.sim.terrain import Surface
 
 FloatArray = NDArray[np.float64]
@@ -117,7 +118,7 @@ class MujocoBackend:
         # A state that blew up may have none.
         sound = np.isfinite(quaternion).all(axis=1) & (np.linalg.norm(quaternion, axis=1) > 0)
         turned = np.zeros_like(torque)
-        turned[sound] = Rotation.from_quat(quaternion[sound]).inv().apply(torque[sound])
+        turned[sound] = rounded(Rotation.from_quat(quaternion[sound]).inv().apply(torque[sound]))
         return turned
 
     def set_foot_friction(self, friction: FloatArray) -> None:
@@ -246,7 +247,7 @@ def _add_terrain(spec: mujoco.MjSpec, scene: Scene) -> None:
         geom = world.add_geom(type=mujoco.mjtGeom.mjGEOM_PLANE, size=[0.0, 0.0, 1.0], pos=[0.0, 0.0, plane.height])
         # Rising along +x is a turn about -y.
         half = -plane.inclination / 2
-        geom.quat = [np.cos(half), 0.0, np.sin(half), 0.0]
+        geom.quat = rounded([np.cos(half), 0.0, np.sin(half), 0.0])
         _finish_ground(geom, plane.surface, dynamics)
     for index, field in enumerate(terrain.height_fields):
         low, high = float(field.heights.min()), float(field.heights.max())
@@ -259,7 +260,7 @@ def _add_terrain(spec: mujoco.MjSpec, scene: Scene) -> None:
         _finish_ground(geom, field.surface, dynamics)
     for box in terrain.boxes:
         geom = world.add_geom(type=mujoco.mjtGeom.mjGEOM_BOX, size=box.half_size, pos=box.centre)
-        geom.quat = box.rotation.as_quat()[[3, 0, 1, 2]]
+        geom.quat = rounded(box.rotation.as_quat()[[3, 0, 1, 2]])
         _finish_ground(geom, box.surface, dynamics)
 
 

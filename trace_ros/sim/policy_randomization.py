@@ -7,6 +7,7 @@ applies to the action scale of whatever policy is used, and the bias keeps its r
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -112,8 +113,8 @@ class RandomizedPolicy:
         self._mean_target = self._target.copy()
         self._mean_position = self._target.copy()
         self._held_target = self._target.copy()
-        self._memory = float(np.exp(-control_period / _POSTURE_MEMORY))
-        self._approach = float(np.exp(-control_period / _POSTURE_APPROACH))
+        self._memory = math.exp(-control_period / _POSTURE_MEMORY)
+        self._approach = math.exp(-control_period / _POSTURE_APPROACH)
 
     def act(self, observed: PolicyInput, hold: NDArray[np.bool_]) -> FloatArray:
         """Joint targets (B, 12) rad, package order; robots with ``hold`` (B,) keep still whatever the policy says."""

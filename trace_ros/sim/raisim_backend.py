@@ -35,6 +35,7 @@ from trace_ros.logs import JOINTS, LEGS
 from trace_ros.robot import RobotDescription
 from trace_ros.sim.backend import PhysicsConfig, PhysicsTrace, Scene
 from trace_ros.sim.raisim_urdf import RaisimUrdf, foot_material
+from trace_ros.sim.reproducible import rounded
 from trace_ros.sim.terrain import Box, HeightField, Plane, Surface, Terrain
 
 FloatArray = NDArray[np.float64]
@@ -348,7 +349,7 @@ def _add_terrain(engine: Any, world: Any, terrain: Terrain) -> None:
             continue
         # Rising along +x is a turn about -y; the middle of the box's top is the plane's origin.
         rotation = Rotation.from_euler("y", -plane.inclination)
-        centre = np.array([0.0, 0.0, plane.height]) - rotation.apply([0.0, 0.0, _PLANE_HALF_SIZE[2]])
+        centre = rounded(np.array([0.0, 0.0, plane.height]) - rotation.apply([0.0, 0.0, _PLANE_HALF_SIZE[2]]))
         _add_box(engine, world, centre, _PLANE_HALF_SIZE, rotation, material(plane.surface))
     for field in terrain.height_fields:
         _add_height_map(world, field, material(field.surface))
@@ -366,7 +367,7 @@ def _add_box(
 ) -> None:
     # The mass is of no consequence to what does not move.
     box = world.addBox(*(2.0 * float(half) for half in half_size), 1.0, material)
-    x, y, z, w = (float(value) for value in rotation.as_quat())
+    x, y, z, w = rounded(rotation.as_quat()).tolist()
     box.setPosition(*(float(value) for value in centre))
     box.setOrientation(w, x, y, z)
     box.setBodyType(engine.BodyType.STATIC)

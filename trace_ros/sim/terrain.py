@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.transform import Rotation
 
+from trace_ros.sim.reproducible import rounded
+
 FloatArray = NDArray[np.float64]
 
 
@@ -66,6 +68,9 @@ class HeightField:
     heights: FloatArray
     surface: Surface = Surface()
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "heights", rounded(self.heights))
+
     @property
     def half_size(self) -> tuple[float, float]:
         """Half the extent along x and y (m)."""
@@ -98,6 +103,13 @@ class Box:
     surface: Surface = Surface()
     roll: float = 0.0
     pitch: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("centre", "half_size"):
+            x, y, z = rounded(getattr(self, name)).tolist()
+            object.__setattr__(self, name, (x, y, z))
+        for name in ("roll", "pitch"):
+            object.__setattr__(self, name, float(rounded(getattr(self, name))))
 
     @property
     def rotation(self) -> Rotation:

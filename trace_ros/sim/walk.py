@@ -17,6 +17,7 @@ from trace_ros.sim.domain_randomization import SlipProcess
 from trace_ros.sim.policy import PolicyInput
 from trace_ros.sim.policy_randomization import RandomizedPolicy
 from trace_ros.sim.ranges import STRICT
+from trace_ros.sim.reproducible import rounded
 from trace_ros.sim.terrain import Terrain
 
 FloatArray = NDArray[np.float64]
@@ -134,7 +135,7 @@ def standing_pose(
         placed = rotation[index].apply(feet)
         ground = terrain.height_at(xy[index] + placed[:, :2])
         position[index, 2] = np.max(ground - placed[:, 2]) + robot.foot_radius + clearance
-    return position, rotation.as_quat().reshape(-1, 4)
+    return rounded(position), rounded(rotation.as_quat().reshape(-1, 4))
 
 
 def first_departure(trace: PhysicsTrace, terrains: Sequence[Terrain], config: FallConfig) -> NDArray[np.int64]:
