@@ -69,7 +69,7 @@ def test_from_bags_to_a_model(folder, tmp_path, monkeypatch, capsys):
     outcome = run_trace(
         monkeypatch, capsys, "finetune", "--logs", folder / "bag_0", folder / "bag_1", "--validation",
         folder / "log_2.npz", "--test", folder / "log_3.npz", "--model", folder / "base.pt", "--output", output,
-        "--json", result, *QUICK, "--set", "optimiser.epochs=2",
+        "--json", result, *QUICK, "--set", "optimiser.epochs=2", "--torque-source", "none",
     )  # fmt: skip
     assert outcome.code == 0, outcome.err
     assert "epoch 2: training" in outcome.err
@@ -88,6 +88,7 @@ def test_from_bags_to_a_model(folder, tmp_path, monkeypatch, capsys):
         ("bag_0", "training"), ("bag_1", "training"), ("log_2.npz", "validation"), ("log_3.npz", "test"),
     ]  # fmt: skip
     assert "--logs bag_0 bag_1 --validation log_2.npz --test log_3.npz" in card["command"]
+    assert "--torque-source none" in card["command"]
     assert str(folder) not in (output / "trace.yaml").read_text()
     assert card["figures"]["finetuning"]["judged"][1]["log"] == "log_3"
 
@@ -142,6 +143,9 @@ def test_ctrl_c_saves_and_resume_goes_on(folder, tmp_path, monkeypatch, capsys):
         (["--logs", "bag_0", "log_2.npz", "--robot", "a1"], "trained for robot 'go2', not 'a1'"),
         (["--logs", "bag_0", "log_2.npz", "--resume"], "leave --logs out"),
         (["--resume"], "no such checkpoint"),
+        (["--resume", "--torque-source", "none"], "leave --torque-source out"),
+        (["--logs", "bag_0", "log_2.npz", "--torque-source", "guess"], "--torque-source 'guess' is none of"),
+        (["--logs", "bag_0", "log_2.npz", "--imu-mounting", "tf"], "no transform from base_link"),
     ],
 )
 def test_what_is_wrong_is_one_line(folder, tmp_path, monkeypatch, capsys, arguments, message):

@@ -12,13 +12,17 @@ from trace_ros.cli.common import check_output
 from trace_ros.cli.options import (
     MAX_PROCESSES,
     AlignmentOption,
+    FrameOption,
     HorizonOption,
     ImuOption,
     JointOption,
     JsonOption,
+    MountingOption,
     ReferenceOption,
+    TorqueOption,
     chosen_topics,
     metric_settings,
+    read_settings,
 )
 from trace_ros.errors import TraceError
 
@@ -88,6 +92,9 @@ def finetune(
     imu_topic: ImuOption = None,
     joint_topic: JointOption = None,
     reference_topic: ReferenceOption = None,
+    imu_mounting: MountingOption = None,
+    imu_frame: FrameOption = None,
+    torque_source: TorqueOption = None,
     alignment: AlignmentOption = "posyaw",
     horizon: HorizonOption = 10.0,
     json_file: JsonOption = None,
@@ -99,6 +106,7 @@ def finetune(
     if mode is not None and mode not in _MODES:
         raise TraceError(f"--mode {mode!r} is none of {', '.join(_MODES)}")
     topics = chosen_topics(imu_topic, joint_topic, reference_topic)
+    reading = read_settings(imu_mounting, imu_frame, torque_source)
     # Imported here, so that --help and the other commands need not wait for torch.
     from trace_ros.cli import finetuning
 
@@ -106,7 +114,8 @@ def finetune(
         kept = {
             "--logs": logs, "--validation": validation, "--test": test, "--robot": robot, "--mode": mode,
             "--config": config, "--imu-topic": imu_topic, "--joint-topic": joint_topic,
-            "--reference-topic": reference_topic,
+            "--reference-topic": reference_topic, "--imu-mounting": imu_mounting, "--imu-frame": imu_frame,
+            "--torque-source": torque_source,
         }  # fmt: skip
         if given := [option for option, value in kept.items() if value]:
             raise TraceError(f"trace finetune --resume keeps the run's own: leave {', '.join(given)} out")
@@ -115,7 +124,7 @@ def finetune(
         overrides = [*(changes or []), *([] if mode is None else [f"mode={mode}"])]
         job = finetuning.planned(
             output, logs or [], validation or [], test or [], robot or "go2", model, config or _DEFAULT_CONFIG,
-            overrides, topics,
+            overrides, topics, reading,
         )  # fmt: skip
     if not finetuning.run(job, settings, threads, json_file):
         raise typer.Exit(130)

@@ -16,7 +16,7 @@ import torch
 from rich.progress import TextColumn
 from rich.table import Table
 
-from trace_ros.bags import Topics, read_log
+from trace_ros.bags import ReadSettings, Topics, read_log
 from trace_ros.baselines.registry import TRACE, load_estimator
 from trace_ros.cli.common import console, errors, progress_bar, say, write_json
 from trace_ros.cli.training import StopOnSignal
@@ -38,6 +38,15 @@ REPORT_FILE = "report.json"
 _LINE_INTERVAL_S = 30.0
 _LATER = ("optimiser.epochs", "validation.patience")
 """Keys of the config that a run may be resumed with: when it ends."""
+_READING = {
+    "imu": "--imu-topic",
+    "joint_states": "--joint-topic",
+    "reference": "--reference-topic",
+    "imu_mounting": "--imu-mounting",
+    "imu_frame": "--imu-frame",
+    "effort": "--torque-source",
+}
+"""Options of what `Topics` and `ReadSettings` hold."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +81,7 @@ def planned(
     config: str,
     changes: Sequence[str],
     topics: Topics,
+    reading: ReadSettings | None = None,
 ) -> Job:
     """A new run in a folder.
 
@@ -86,13 +96,13 @@ def planned(
     base = _base(model or models_directory() / description.name / _DEFAULT_MODEL, description, output)
     if note is not None:
         say(note)
-    named = _read(splits, description, topics)
+    named = _read(splits, description, topics, reading)
+    chosen = _chosen(topics) | (_chosen(reading) if reading else {})
     rows = [
-        {"path": str(log.path.resolve()), "split": log.split, "fingerprint": log.fingerprint, **_chosen(topics)}
-        for log in named
+        {"path": str(log.path.resolve()), "split": log.split, "fingerprint": log.fingerprint, **chosen} for log in named
     ]
     given = str(Path(robot).resolve()) if Path(robot).suffix in (".yaml", ".yml") else robot
-    plan = FineTuningPlan(given, settings, _command(splits, robot, base, config, changes), rows)
+    plan = FineTuningPlan(given, settings, _command(splits, robot, base, config, changes, chosen), rows)
     return _job(plan, named, description, base, output)
 
 
@@ -118,8 +128,10 @@ def resumed(output: Path, model: Path | None, changes: Sequence[str] = ()) -> Jo
     rows = state["logs"]
     named = []
     for row in rows:
-        topics = Topics(**{name: row[name] for name in ("imu", "joint_states", "reference") if name in row})
-        (log,) = _read([(Path(row["path"]), row["split"])], description, topics)
+        topics = Topics(**{name: row[name] for name in Topics.model_fields if name in row})
+        how = {name: row[name] for name in ReadSettings.model_fields if name in row}
+        reading = ReadSettings.model_validate(how) if how else None
+        (log,) = _read([(Path(row["path"]), row["split"])], description, topics, reading)
         if log.fingerprint != row["fingerprint"]:
             raise TraceError(f"{log.path}: is no longer the log that the run in {output} was started with")
         named.append(log)
@@ -132,9 +144,9 @@ def resumed(output: Path, model: Path | None, changes: Sequence[str] = ()) -> Jo
     return job
 
 
-def _chosen(topics: Topics) -> dict[str, str]:
-    """The topics that were given, which --resume needs again."""
-    return {name: value for name in topics.model_fields_set if (value := getattr(topics, name)) is not None}
+def _chosen(given: Topics | ReadSettings) -> dict[str, str]:
+    """What was said of the reading, which --resume needs again."""
+    return {name: value for name in sorted(given.model_fields_set) if (value := getattr(given, name)) is not None}
 
 
 def _model_file(base: FineTunedMethod[Any]) -> str:
@@ -150,14 +162,16 @@ def _base(path: Path, robot: RobotDescription, output: Path) -> FineTunedMethod[
     return base
 
 
-def _read(splits: Sequence[tuple[Path, Split]], robot: RobotDescription, topics: Topics) -> list[NamedLog]:
+def _read(
+    splits: Sequence[tuple[Path, Split]], robot: RobotDescription, topics: Topics, reading: ReadSettings | None
+) -> list[NamedLog]:
     for path, _ in splits:
         if not path.exists():
             raise TraceError(f"{path}: no such file or directory")
     named: list[NamedLog] = []
     for path, split in splits:
         say(f"reading {path}")
-        log, report = read_log(path, robot, topics)
+        log, report = read_log(path, robot, topics, reading)
         for note in report.notes if report else ():
             say(f"note: {path.name}: {note}")
         named.append(NamedLog(path, split, log, fingerprint(log)))
@@ -189,7 +203,12 @@ def _job(
 
 
 def _command(
-    splits: Sequence[tuple[Path, Split]], robot: str, base: FineTunedMethod[Any], config: str, changes: Sequence[str]
+    splits: Sequence[tuple[Path, Split]],
+    robot: str,
+    base: FineTunedMethod[Any],
+    config: str,
+    changes: Sequence[str],
+    chosen: Mapping[str, str],
 ) -> str:
     """What repeats the run anywhere: without the folders of the machine that it ran on."""
     command = ["trace", "finetune", "--robot", Path(robot).name, "--model", base.path.name]
@@ -200,6 +219,8 @@ def _command(
         command += ["--config", Path(config).name]
     for change in changes:
         command += ["--set", change]
+    for name, value in chosen.items():
+        command += [_READING[name], value]
     return shlex.join([*command, "--output", "runs/finetuned"])
 
 
