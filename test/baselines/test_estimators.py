@@ -310,12 +310,16 @@ def test_runs_begin_where_they_are_told_to_and_a_set_pose_is_as_uncertain_as_it_
 
 
 def test_a_step_is_quick(go2, short):
-    """Well below the half millisecond that a 500 Hz stream leaves for it, in time of the processor."""
+    """As much of the processor's time as some 40 inversions of a 24 x 24 matrix: 0.4 ms where one takes 10 us."""
     estimator = IekfSlipRejection(go2)
     run_estimator(estimator, short.select(slice(0, 100)))
     begin = time.process_time()
     run_estimator(estimator, short)
-    assert (time.process_time() - begin) / len(short) < 1e-3
+    taken, matrix = time.process_time() - begin, np.eye(24) + 0.1 * np.random.default_rng(0).normal(size=(24, 24))
+    begin = time.process_time()
+    for _ in range(len(short)):
+        np.linalg.inv(matrix)
+    assert taken < 100 * (time.process_time() - begin)
 
 
 def test_all_are_found_by_name(go2, tmp_path):

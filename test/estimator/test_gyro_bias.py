@@ -36,14 +36,13 @@ class Robot:
             self.read(turn_rate + 1.0, still=False)
 
 
-def legs_when_the_body_turned(turn: np.ndarray) -> np.ndarray:
-    """(12,) rad: joints that keep the feet where they are when the body turns by ``turn`` (rad) from `STANDING`."""
-    feet = KINEMATICS.forward(STANDING)[0]
-    wanted = Rotation.from_rotvec(turn).inv().apply(feet)
-    joints = STANDING.copy()
-    for _ in range(20):
+def legs_when_the_body_turned(turns: np.ndarray) -> np.ndarray:
+    """(N, 12) rad: joints that keep the feet where they are when the body turns by (N, 3) rad from `STANDING`."""
+    wanted = np.stack([Rotation.from_rotvec(turn).inv().apply(KINEMATICS.forward(STANDING)[0]) for turn in turns])
+    joints = np.tile(STANDING, (len(turns), 1))
+    for _ in range(5):
         at, jacobian, _ = KINEMATICS.forward_and_jacobians(joints)
-        joints += np.concatenate([np.linalg.solve(jacobian[0, leg], (wanted - at[0])[leg]) for leg in range(4)])
+        joints += np.linalg.solve(jacobian, (wanted - at)[..., None]).reshape(-1, 12)
     return joints
 
 
@@ -73,8 +72,8 @@ def test_a_body_that_settles_above_its_feet_is_no_bias(axis: int):
     rate, bias = np.zeros(3), np.array([0.0, 0.0, 0.002])
     rate[axis] = 0.003
     robot = Robot(20.0)
-    for sample in range(round(1.3 * RATE) + 1):
-        robot.read(bias + rate, legs_when_the_body_turned(rate * sample / RATE))
+    for joints in legs_when_the_body_turned(rate * np.arange(round(1.3 * RATE) + 1)[:, None] / RATE):
+        robot.read(bias + rate, joints)
     np.testing.assert_allclose(robot.gyro.value, believed(1.2) * bias, atol=3e-5)
 
 
@@ -126,7 +125,7 @@ def test_it_can_be_switched_off():
 def test_turn_per_joint(seed: int):
     """Joints that hold the feet while the body turns give the turn; a body that shifts does not turn."""
     turn = np.random.default_rng(seed).normal(0, 0.005, 3)
-    joints = legs_when_the_body_turned(turn)
+    (joints,) = legs_when_the_body_turned(turn[None])
     np.testing.assert_allclose(turn_per_joint(KINEMATICS, STANDING) @ (joints - STANDING), turn, atol=2e-4)
     _, jacobian, _ = KINEMATICS.forward_and_jacobians(STANDING)
     shift = np.concatenate([np.linalg.solve(jacobian[0, leg], turn) for leg in range(4)])
