@@ -187,7 +187,7 @@ def _code_digest(engines: frozenset[str]) -> bytes:
     # Modules of one engine begin with its name.
     others = tuple(f"{engine}_" for engine in BACKENDS if engine not in engines)
     shared = [path for path in sorted((package / "sim").glob("*.py")) if not path.name.startswith(others)]
-    for path in (*shared, package / "robot.py", package / "geometry.py"):
+    for path in (*shared, *(package / f"{name}.py" for name in ("robot", "urdf", "geometry"))):
         digest.update(path.name.encode() + path.read_bytes())
     for library in (*_LIBRARIES, *sorted(BACKENDS[engine][2] for engine in engines if engine in BACKENDS)):
         digest.update(_version(library))
