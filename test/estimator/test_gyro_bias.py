@@ -91,6 +91,17 @@ def test_the_step_that_ends_a_rest_is_no_bias():
     np.testing.assert_allclose(before, bias * believed(2.0), atol=2e-5)
 
 
+def test_legs_that_move_slowly_are_no_rest():
+    """A robot lies, and its front knees bend at 0.2 rad/s for four seconds: standing legs would say that it pitches."""
+    robot, bias = Robot(20.0), np.array([0.0, 0.0, 0.004])
+    robot.rest(bias, 3.0)
+    fold = np.tile([0.0, 0.1, -0.2], 4) * np.repeat([1.0, 1.0, 0.0, 0.0], 3)
+    for sample in range(4 * RATE + 1):
+        robot.read(bias, STANDING + fold * sample / RATE)
+    robot.read(bias + 1.0, STANDING + fold * 4, still=False)
+    np.testing.assert_allclose(robot.gyro.value, bias, atol=3e-4)
+
+
 def test_short_rests_say_little():
     """Forty times a twentieth of a second in a slow step, at 30 mrad/s that legs do not tell; then one good rest."""
     robot = Robot(20.0)
@@ -138,10 +149,11 @@ def test_turn_per_joint(seed: int):
         max_size=60,
     ),
     st.sampled_from([0.0, 0.01, 0.5, 20.0]),
+    st.sampled_from([0.0, 1e-3, 0.1]),
 )
-def test_many_readings_at_once_give_the_same(readings: list[tuple[float, bool, float]], memory_s: float):
+def test_many_readings_at_once_give_the_same(readings: list[tuple[float, bool, float]], memory_s: float, scale: float):
     gyro = np.array([[value, -value, 0.5 * value] for value, _, _ in readings]).reshape(-1, 3)
-    joints = STANDING + 0.1 * np.array([[value] * 12 for value, _, _ in readings]).reshape(-1, 12) * np.arange(12)
+    joints = STANDING + scale * np.array([[value] * 12 for value, _, _ in readings]).reshape(-1, 12) * np.arange(12)
     still = np.array([at_rest for _, at_rest, _ in readings], dtype=bool)
     dt = np.array([interval for _, _, interval in readings])
     dt[:1] = 3600.0  # an hour's pause

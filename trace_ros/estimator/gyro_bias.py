@@ -28,6 +28,10 @@ tell (feet that creep, noise of the encoders), over a bias of 0.01 rad/s, as cal
 CONFIRMED_NS = 100_000_000
 """ns: how much longer a rest must have lasted for a reading to count."""
 
+STIRRED_RAD = 0.05
+"""rad: once a joint has moved so far since a rest began, it was none: a robot that sits down slowly, or lies and moves
+its legs. What was read in it is dropped, and another one begins."""
+
 
 class GyroBias:
     """The rate at which the gyro's angle leaves that of the legs: the slope of a line through each rest, then a mean.
@@ -99,6 +103,9 @@ class GyroBias:
     def _rest(
         self, stamp_ns: int, angular_velocity: NDArray[np.floating], joint_position: NDArray[np.floating], dt: float
     ) -> None:
+        if self._start is not None and _stirred(joint_position, self._start).any():
+            self._begin(None)
+            self.value = self._past / (self._past_weight + HALF_BELIEVED_S**2)
         if self._start is None or self._turn_per_joint is None:
             # What this reading is a mean of began before the rest: it tells where the legs are.
             self._begin(joint_position)
@@ -139,9 +146,9 @@ def gyro_biases(
     biases = np.zeros_like(angular_velocity)
     if memory_s <= 0 or not still.any():
         return biases
-    edges = np.flatnonzero(np.diff(still.astype(np.int8), prepend=0, append=0)).tolist()
+    rests = _rests(still, joint_position)
     past, past_weight, last = np.zeros(3), 0.0, np.zeros(3)
-    for start, stop, following in zip(edges[::2], edges[1::2], [*edges[2::2], len(still)], strict=True):
+    for (start, stop, stirred), following in zip(rests, [*(rest[0] for rest in rests[1:]), len(still)], strict=True):
         # Of each row, how many readings after the first are confirmed by then.
         confirmed = np.searchsorted(stamp_ns[start + 1 : stop], stamp_ns[start:stop] - CONFIRMED_NS, side="right")
         rows = slice(start + 1, start + 1 + int(confirmed[-1]))
@@ -154,14 +161,33 @@ def gyro_biases(
         sums = recurrence(kept, interval * np.hstack((ones, time, time * time, angle, time * angle)))
         fading = np.cumprod(kept)
         weighted, weight = _slope(sums)
-        weighted += fading[:, None] * past
-        weight += fading * past_weight
-        values = np.concatenate((last[None], weighted / (weight + HALF_BELIEVED_S**2)[:, None]))
-        biases[start:stop] = values[confirmed]
-        biases[stop:following] = last = values[-1]
+        values = weighted + fading[:, None] * past
+        weights = weight + fading * past_weight
+        values /= (weights + HALF_BELIEVED_S**2)[:, None]
+        biases[start:stop] = np.concatenate((last[None], values))[confirmed]
         if len(weight):
-            past, past_weight = weighted[-1], float(weight[-1])
+            believed = 0.0 if stirred else 1.0
+            past = fading[-1] * past + believed * weighted[-1]
+            past_weight = float(fading[-1] * past_weight + believed * weight[-1])
+        biases[stop:following] = last = past / (past_weight + HALF_BELIEVED_S**2)
     return biases
+
+
+def _rests(still: NDArray[np.bool_], joint_position: FloatArray) -> list[tuple[int, int, bool]]:
+    """First row of each rest, the first after it, and whether it was none: joints moved far."""
+    edges = np.flatnonzero(np.diff(still.astype(np.int8), prepend=0, append=0)).tolist()
+    rests = []
+    for start, stop in zip(edges[::2], edges[1::2], strict=True):
+        while (stirred := _stirred(joint_position[start:stop], joint_position[start])).any():
+            rests.append((start, start + int(stirred.argmax()), True))
+            start = rests[-1][1]
+        rests.append((start, stop, False))
+    return rests
+
+
+def _stirred(joint_position: NDArray[np.floating], start: FloatArray) -> NDArray[np.bool_]:
+    """Whether a joint is far from where it was when the rest began. ``(..., 12) -> (...)``."""
+    return np.asarray(np.abs(joint_position - start).max(axis=-1) > STIRRED_RAD)
 
 
 _SUMS = 9
