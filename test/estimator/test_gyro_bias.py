@@ -102,6 +102,38 @@ def test_legs_that_move_slowly_are_no_rest():
     np.testing.assert_allclose(robot.gyro.value, bias, atol=3e-4)
 
 
+def test_what_a_long_rest_told_outlives_a_stir():
+    """Forty seconds of standing, then one reading of one encoder 0.06 rad off, then a slow crouch."""
+    robot, bias = Robot(20.0), np.array([0.01, -0.02, 0.005])
+    robot.rest(bias, 40.0, then_walk=False)
+    glitch = STANDING.copy()
+    glitch[4] += 0.06
+    robot.read(bias, glitch)
+    np.testing.assert_allclose(robot.gyro.value, bias, rtol=0.02)
+    for sample in range(2 * RATE):
+        robot.read(bias, STANDING + np.tile([0.0, 0.05, -0.1], 4) * sample / RATE)
+    np.testing.assert_allclose(robot.gyro.value, bias, rtol=0.02)
+
+
+def test_a_reading_does_not_speak_for_a_pause():
+    """A gap of 15 s within a rest, as a log with losses has it, and a noisy reading after it."""
+    robot, bias = Robot(20.0), np.array([0.0, 0.0, 0.004])
+    robot.rest(bias, 4.0, then_walk=False)
+    robot.stamp_ns += 15_000_000_000
+    robot.gyro.update(robot.stamp_ns, bias + 0.03, STANDING, True, 15.0)
+    for _ in range(RATE):
+        robot.read(bias)
+    np.testing.assert_allclose(robot.gyro.value, bias, atol=3e-4)
+
+
+def test_days_of_rest_lose_nothing():
+    robot, bias = Robot(20.0), np.array([0.0, 0.0, 0.004])
+    robot.rest(bias, 2.0, then_walk=False)
+    robot.stamp_ns += 10**16
+    robot.rest(bias, 30.0)
+    np.testing.assert_allclose(robot.gyro.value, bias, atol=2e-5)
+
+
 def test_short_rests_say_little():
     """Forty times a twentieth of a second in a slow step, at 30 mrad/s that legs do not tell; then one good rest."""
     robot = Robot(20.0)

@@ -32,6 +32,12 @@ STIRRED_RAD = 0.05
 """rad: once a joint has moved so far since a rest began, it was none: a robot that sits down slowly, or lies and moves
 its legs. What was read in it is dropped, and another one begins."""
 
+LONGEST_NS = 5_000_000_000
+"""ns: a longer rest counts as several, so that no more than this is dropped, and times stay small numbers."""
+
+GAP_NS = 100_000_000
+"""ns: a longer pause between two readings ends a rest; one reading does not speak for it."""
+
 
 class GyroBias:
     """The rate at which the gyro's angle leaves that of the legs: the slope of a line through each rest, then a mean.
@@ -65,7 +71,7 @@ class GyroBias:
         """A rest, at (12,) rad; or, with None, motion."""
         self._start = None if joint_position is None else np.array(joint_position, dtype=float)
         self._turn_per_joint = None if self._start is None else turn_per_joint(self._kinematics, self._start)
-        self._time, self._turned = 0.0, np.zeros(3)
+        self._time, self._turned, self._started_ns, self._last_ns = 0.0, np.zeros(3), 0, 0
         self._sums = np.zeros(_SUMS)
         """Of 1, t, t^2, angle, t * angle, by dt."""
         self._unconfirmed: deque[tuple[int, FloatArray, float]] = deque()
@@ -95,21 +101,29 @@ class GyroBias:
             if still:
                 self._rest(stamp_ns, angular_velocity, joint_position, dt)
             elif self._start is not None:
-                weighted, weight = _slope(self._sums)
-                self._past, self._past_weight = self._past + weighted, self._past_weight + float(weight)
-                self._begin(None)
+                self._end()
         return angular_velocity - self.value
+
+    def _end(self) -> None:
+        weighted, weight = _slope(self._sums)
+        self._past, self._past_weight = self._past + weighted, self._past_weight + float(weight)
+        self._begin(None)
 
     def _rest(
         self, stamp_ns: int, angular_velocity: NDArray[np.floating], joint_position: NDArray[np.floating], dt: float
     ) -> None:
-        if self._start is not None and _stirred(joint_position, self._start).any():
-            self._begin(None)
-            self.value = self._past / (self._past_weight + HALF_BELIEVED_S**2)
+        if self._start is not None:
+            if stamp_ns - self._started_ns >= LONGEST_NS or stamp_ns - self._last_ns > GAP_NS:
+                self._end()
+            elif _stirred(joint_position, self._start).any():
+                self._begin(None)
+                self.value = self._past / (self._past_weight + HALF_BELIEVED_S**2)
         if self._start is None or self._turn_per_joint is None:
             # What this reading is a mean of began before the rest: it tells where the legs are.
             self._begin(joint_position)
+            self._started_ns = self._last_ns = stamp_ns
             return
+        self._last_ns = stamp_ns
         self._time += dt
         self._turned = self._turned + angular_velocity * dt
         angle = self._turned - self._turn_per_joint @ (joint_position - self._start)
@@ -146,7 +160,7 @@ def gyro_biases(
     biases = np.zeros_like(angular_velocity)
     if memory_s <= 0 or not still.any():
         return biases
-    rests = _rests(still, joint_position)
+    rests = _rests(stamp_ns, still, joint_position)
     past, past_weight, last = np.zeros(3), 0.0, np.zeros(3)
     for (start, stop, stirred), following in zip(rests, [*(rest[0] for rest in rests[1:]), len(still)], strict=True):
         # Of each row, how many readings after the first are confirmed by then.
@@ -173,15 +187,24 @@ def gyro_biases(
     return biases
 
 
-def _rests(still: NDArray[np.bool_], joint_position: FloatArray) -> list[tuple[int, int, bool]]:
+def _rests(
+    stamp_ns: NDArray[np.int64], still: NDArray[np.bool_], joint_position: FloatArray
+) -> list[tuple[int, int, bool]]:
     """First row of each rest, the first after it, and whether it was none: joints moved far."""
-    edges = np.flatnonzero(np.diff(still.astype(np.int8), prepend=0, append=0)).tolist()
+    goes_on = np.diff(stamp_ns) <= GAP_NS
+    rested = np.concatenate(([False], still[1:] & still[:-1] & goes_on))
+    begins = np.flatnonzero(still & ~rested)
+    ends = np.flatnonzero(np.append(still[:-1] & ~rested[1:], still[-1:])) + 1
     rests = []
-    for start, stop in zip(edges[::2], edges[1::2], strict=True):
-        while (stirred := _stirred(joint_position[start:stop], joint_position[start])).any():
-            rests.append((start, start + int(stirred.argmax()), True))
-            start = rests[-1][1]
-        rests.append((start, stop, False))
+    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+        start = begin
+        while start < end:
+            stop = min(end, int(np.searchsorted(stamp_ns, stamp_ns[start] + LONGEST_NS)))
+            stirred = _stirred(joint_position[start:stop], joint_position[start])
+            if moved := bool(stirred.any()):
+                stop = start + int(stirred.argmax())
+            rests.append((start, stop, moved))
+            start = stop
     return rests
 
 
