@@ -54,6 +54,8 @@ class TopicStamps:
             return 0
         interval = np.diff(stamps) * 1e-9
         interval = interval[interval < _PAUSE]
+        if not interval.size:
+            return 0
         usual = float(np.median(interval))
         holes = int((np.round(interval[interval > _HOLE * usual] / usual) - 1).sum())
         return max(0, min(holes, round(float(interval.sum()) / usual) - interval.size))

@@ -181,7 +181,10 @@ def _solve(design: FloatArray, target: FloatArray, at: FloatArray) -> tuple[Floa
         kept = size < 5 * np.median(size) + 1e-6
         # Residuals that are no motion of a robot must not make its rows vanish beside the priors, which leave the
         # horizontal parts of gravity open.
-        variance = min(float((residual[kept] ** 2).mean()), _LARGEST_RESIDUAL**2) + 1e-12
+        found = float((residual[kept] ** 2).mean())
+        variance = min(found, _LARGEST_RESIDUAL**2) + 1e-12
     # Triples overlap, and up to three share a pose.
     shared = np.clip(kept.sum() * 2 * _HALF / max(float(at[-1] - at[0]), 2 * _HALF), 1.0, _MOST_SHARED)
-    return np.asarray(solution, dtype=float), np.asarray(np.linalg.inv(normal / shared), dtype=float)
+    # What the residuals are beyond that is doubt, and none of it may be lost: nobody shall believe such a fit.
+    doubt = shared * max(1.0, found / variance)
+    return np.asarray(solution, dtype=float), np.asarray(np.linalg.inv(normal / doubt), dtype=float)
