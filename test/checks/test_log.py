@@ -355,6 +355,7 @@ def odd_logs(walk: SensorLog) -> Iterator[SensorLog]:
     yield replace(walk, angular_velocity=1e5 * walk.angular_velocity, joint_position=1e5 * walk.joint_position)
     yield walk.select(np.flatnonzero(np.arange(n) % 60 < 40))
     yield walk.select(slice(0, None, 50))
+    yield replace(walk.select(slice(0, 200)), stamp_ns=walk.stamp_ns[0] + 2_000_000_000 * np.arange(200), reference=None)
     yield walk.select(slice(0, 100))
     yield with_reference(walk, reference.select(slice(0, 3)))
     yield with_reference(walk, reference.select(slice(0, None, 250)))
