@@ -16,7 +16,7 @@ typedef struct {
     double enter, leave, touchdown_dwell, liftoff_dwell, rest, rest_dwell, smoothing;
     double gyro, accel, contact, contact_vertical, slip, sinking, encoder, gyro_bias, accel_bias;
     double prior_tilt, prior_yaw, prior_velocity, prior_position, prior_gyro_bias, prior_accel_bias;
-    double slip_speed, slip_any, rejects_slip;
+    double slip_speed, slip_patience, slip_any, rejects_slip;
 } Numbers;
 
 typedef struct {
@@ -283,7 +283,7 @@ int run(const double *samples, int count, const double *raw, const double *start
     State state;
     int contact[LEGS] = {0}, slipping[LEGS] = {0}, rows = 0;
     double pending[LEGS] = {0}, resting[LEGS] = {0}, force[3 * LEGS] = {0}, load[LEGS], rolling[LEGS][3] = {{0}};
-    double up[3] = {0, 0, 1};
+    double up[3] = {0, 0, 1}, without_hold = 0;
     for (int t = 0; t < count; t++) {
         const double *sample = samples + (long)t * COLUMNS, dt = sample[DT];
         double weight = t == 0 || n->smoothing == 0 ? 1 : 1 - exp(-dt / n->smoothing);
@@ -312,6 +312,7 @@ int run(const double *samples, int count, const double *raw, const double *start
             correct_feet(&state, n, sample, load);
             add(&state, n, contact, sample);
         }
+        int stands = 0, held = 0;
         double rate[3], turning[3], foot[3], speed[3], shank[3], radius[3] = {0, 0, n->roll_radius};
         for (int i = 0; i < 3; i++) rate[i] = sample[GYRO + i] - state.gyro_bias[i];
         for (int leg = 0; leg < LEGS; leg++) {
@@ -328,7 +329,12 @@ int run(const double *samples, int count, const double *raw, const double *start
                 square += speed[i] * speed[i];
             }
             slipping[leg] = n->rejects_slip > 0 && state.standing[leg] && square > n->slip_speed * n->slip_speed;
+            stands |= state.standing[leg];
+            held |= state.standing[leg] && !slipping[leg];
         }
+        if (held) without_hold = 0;
+        else if (stands && t > first) without_hold += dt;
+        if (without_hold > n->slip_patience) memset(slipping, 0, sizeof slipping);
         memcpy(up, state.rotation + 6, sizeof up);
         if ((t - first) % every == 0) {
             double *row = out + 15 * rows++, arm[3], lever[3];

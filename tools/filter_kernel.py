@@ -185,6 +185,7 @@ class FilterKernel:
                 prior.gyro_bias,
                 prior.accel_bias,
                 config.slip_speed,
+                config.slip_patience,
                 float(config.slip_direction == "any"),
                 float(rejects_slip),
             ]

@@ -200,6 +200,25 @@ def test_slip_changes_the_noise_and_not_the_standing_feet(go2):
     assert moved[1] < 0.5 * moved[0]
 
 
+def test_a_wrong_velocity_is_not_taken_for_slip_of_all_feet_for_ever(go2):
+    """A robot that stands still, while its accelerometer says that it sets off: all feet seem to slide backwards."""
+
+    def speed(patience: float) -> float:
+        estimator = IekfSlipRejection(go2, unhurried().model_copy(update={"slip_patience": patience}))
+        samples = standing_still(go2, 1500)
+        for sample in samples[:200]:
+            estimator.step(sample)
+        for sample in samples[200:]:
+            # Eight times the threshold in a tenth of a second, then a push that never ends.
+            push = 13.0 if sample.stamp_ns < samples[250].stamp_ns else 0.5
+            pushed = sample.linear_acceleration + [push, 0.0, 0.0]
+            estimate = estimator.step(replace(sample, linear_acceleration=pushed))
+        return float(np.linalg.norm(estimate.velocity[:2]))
+
+    assert speed(0.2) < 0.1
+    assert speed(1e9) > 1.0
+
+
 def test_leg_odometry_waits_until_a_foot_has_landed(go2):
     """A foot that moves over the ground counts only once it has stood for a while, and the others do meanwhile."""
     config = BaselineConfig.load()

@@ -1,5 +1,7 @@
 """The engine against mechanics worked out by hand, and its ground against `Terrain.height_at`."""
 
+from dataclasses import replace
+
 import mujoco
 import numpy as np
 import pytest
@@ -8,11 +10,15 @@ from scipy.spatial.transform import Rotation
 from trace_ros.errors import TraceError
 from trace_ros.geometry import GRAVITY
 from trace_ros.sim.backend import PhysicsConfig, PhysicsTrace, RobotDynamics, Scene, create_backend
+from trace_ros.sim.domain_randomization import nominal_dynamics
 from trace_ros.sim.mujoco_backend import MujocoBackend
+from trace_ros.sim.policy import WalkingPolicy
+from trace_ros.sim.policy_randomization import UNCHANGED, RandomizedPolicy
 from trace_ros.sim.rollout import SimulationConfig, simulate_rollouts
 from trace_ros.sim.sampling import SamplingConfig
 from trace_ros.sim.terrain import Box, HeightField, Plane, Surface, Terrain
 from trace_ros.sim.terrain_generation import TERRAIN_KINDS, TerrainConfig, generate_terrain
+from trace_ros.sim.walk import Walk, standing_pose
 
 CONFIG = PhysicsConfig()
 FLAT = Terrain("flat", planes=(Plane(),))
@@ -119,6 +125,58 @@ def test_damping_ratio_decides_the_rebound_and_not_the_softness(go2):
     (bouncy, rest), (damped, rest_damped) = land(0.2), land(1.5)
     assert bouncy > 2 * max(damped, 0.0)
     assert rest == pytest.approx(rest_damped, abs=1e-3)
+
+
+def _walking_feet(go2, scenes):
+    """Depth (m) and force (N) of the feet of robots that go ahead on level ground for three seconds: (B, S, 4) each."""
+    policy, count, steps = WalkingPolicy.load(go2), len(scenes), 400
+    walk = Walk(scenes, RandomizedPolicy(policy, [UNCHANGED] * count, 0.01), go2, CONFIG, steps)
+    terrains = [scene.terrain for scene in scenes]
+    walk.reset(*standing_pose(terrains, np.zeros((count, 2)), np.zeros(count), policy.default_joint_position, go2))
+    for step in range(steps):
+        command = np.tile([0.7 * (step >= 100), 0.0, 0.0], (count, 1))
+        walk.step(command, np.zeros(count, dtype=bool), np.zeros((count, 6)))
+    walking = slice(100 * CONFIG.steps_per_control, None)
+    trace, depths = walk.trace, []
+    for robot in range(count):
+        turn = Rotation.from_quat(trace.orientation[robot, walking]).as_matrix()
+        feet = np.einsum("nij,nlj->nli", turn, go2.kinematics.forward(trace.joint_position[robot, walking]))
+        depths.append(go2.foot_radius - feet[:, :, 2] - trace.position[robot, walking, None, 2])
+    return np.array(depths), np.linalg.norm(trace.foot_force[:, walking], axis=-1)
+
+
+def test_impedance_decides_whether_the_ground_follows_a_foot_that_lifts_off(go2):
+    """Bearing the robot, feet sink in about as deep; near 1 they are pushed out before they leave, near 0 not."""
+    policy = WalkingPolicy.load(go2)
+    feet = {"foot_time_constant": 0.014, "foot_damping_ratio": 2.0}
+    scenes = [
+        Scene(FLAT, replace(nominal_dynamics(go2, policy), foot_impedance=impedance, **feet))
+        for impedance in (0.1, 0.95)
+    ]
+    bearing, leaving = [], []
+    for depth, force in zip(*_walking_feet(go2, scenes), strict=True):
+        bearing.append(depth[force > 50.0].mean())
+        leaving.append(depth[:-1][(force[:-1] > 15.0) & (force[1:] <= 15.0)].mean())
+    assert 0.7 < bearing[0] / bearing[1] < 1.4
+    assert leaving[0] / bearing[0] > 1.5 * leaving[1] / bearing[1]
+
+
+def test_a_damper_that_would_shake_the_foot_is_weakened(go2):
+    """Little impedance, hard, much damping: more than one step could take."""
+    harsh = dynamics(go2, foot_time_constant=0.005, foot_damping_ratio=10.0, foot_impedance=0.1)
+    feet = go2.kinematics.forward(go2.nominal_joint_positions)[0]
+    height = go2.foot_radius - float(feet[:, 2].min())
+    trace, _ = run(go2, Scene(FLAT, harsh), height + 0.02, steps=150)
+    assert np.abs(trace.velocity[0, -200:]).max() < 0.05
+    assert 100 < trace.foot_force[0, -200:, :, 2].sum(axis=1).mean() < 200
+
+
+def test_impedance_goes_for_soft_ground_too(go2):
+    soft = Scene(Terrain("flat", planes=(Plane(surface=Surface(friction=0.5)),)), dynamics(go2, foot_impedance=0.3))
+    _, backend = run(go2, soft, 0.5, steps=1)
+    model = backend._models[0]
+    ground = [geom for geom in range(model.ngeom) if model.geom_type[geom] == mujoco.mjtGeom.mjGEOM_PLANE]
+    assert np.allclose(model.geom_solimp[ground][:, :2], 0.3)
 
 
 @pytest.mark.parametrize("rate_hz", [1000, 2000, 4000])

@@ -139,6 +139,7 @@ class BaselineConfig(BaseModel):
         contact: when a foot stands.
         noise, prior: of the filter.
         slip_speed: m/s, of a standing foot over the ground, beyond which it slips.
+        slip_patience: s, for which all standing feet may be found slipping; then they are believed until one is not.
         slip_direction: which part of that speed counts, and gets the noise of slip: ``horizontal``, or ``any``.
         rolling_feet: whether round feet roll as the shank turns over them; else their centres stand still.
         leg_odometry: of the plain leg odometry.
@@ -149,6 +150,7 @@ class BaselineConfig(BaseModel):
     noise: FilterNoise = FilterNoise()
     prior: FilterPrior = FilterPrior()
     slip_speed: Positive = 0.16
+    slip_patience: Positive = 0.2
     slip_direction: Literal["horizontal", "any"] = "horizontal"
     rolling_feet: bool = True
     leg_odometry: LegOdometryConfig = LegOdometryConfig()

@@ -43,6 +43,7 @@ class Iekf(ModelBasedEstimator):
     def _forget(self) -> None:
         self._filter = InvariantFilter(self.config.noise, self.config.prior)
         self._slipping = np.zeros(LEGS, dtype=np.bool_)
+        self._without_hold = 0.0
 
     def _begin(
         self, rotation: FloatArray, position: FloatArray, position_sigma: float, reading: Reading, contact: BoolArray
@@ -50,7 +51,7 @@ class Iekf(ModelBasedEstimator):
         state = self._filter
         state.begin(rotation, position + rotation @ self._imu, position_sigma)
         state.add(contact, reading.posture.foot - self._imu, reading.posture.jacobian)
-        self._settle(reading)
+        self._settle(reading, 0.0)
 
     def _place(
         self, rotation: FloatArray, position: FloatArray, position_sigma: float = 0.0, heading_sigma: float = 0.0
@@ -68,9 +69,9 @@ class Iekf(ModelBasedEstimator):
         state.drop(~contact)
         state.correct_feet(foot, jacobian, (self.config.noise.sinking * self._detector.load) ** 2)
         state.add(contact, foot, jacobian)
-        self._settle(reading)
+        self._settle(reading, dt)
 
-    def _settle(self, reading: Reading) -> None:
+    def _settle(self, reading: Reading, dt: float) -> None:
         """Look at the feet with the corrected state; decides on the noise until the next reading."""
         state = self._filter
         self._previous = reading
@@ -82,7 +83,14 @@ class Iekf(ModelBasedEstimator):
         over_ground = state.velocity + relative @ state.rotation.T - self._rolling_world
         over_ground = over_ground[:, self._slip_axes]
         fast = (over_ground * over_ground).sum(axis=1) > self.config.slip_speed**2
-        self._slipping = state.standing & fast
+        # That every foot slips says as much of the velocity they are measured by. Rejected for ever, nothing would mend
+        # it: after a while all are believed again, until one of them is found standing still.
+        if (state.standing & ~fast).any():
+            self._without_hold = 0.0
+        elif state.standing.any():
+            self._without_hold += dt
+        believed = self._without_hold > self.config.slip_patience
+        self._slipping = state.standing & fast & (not believed)
 
     def _attitude(self) -> FloatArray:
         return self._filter.rotation
@@ -107,7 +115,7 @@ class Iekf(ModelBasedEstimator):
 
 class IekfSlipRejection(Iekf):
     """The same, but a standing foot that moves over the ground faster than a threshold may slip: it is kept and still
-    corrects, with more noise."""
+    corrects, with more noise, unless all feet that stand have seemed to slip for a while."""
 
     name = "iekf_sr"
     rejects_slip = True

@@ -181,7 +181,7 @@ class NmnIekf(Iekf):
     def _advance(self, reading: Reading, contact: BoolArray, dt: float) -> None:
         super()._advance(reading, contact, dt)
         if self._correct_velocity(reading, dt):
-            self._settle(reading)
+            self._settle(reading, 0.0)  # its time has been counted
 
     def _correct_velocity(self, reading: Reading, dt: float) -> bool:
         """The network's velocity as a right-invariant measurement, ``R v_network - v``: its row is the velocity's.

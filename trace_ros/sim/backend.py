@@ -96,6 +96,9 @@ class RobotDynamics:
         foot_friction: sliding friction coefficient of the feet.
         foot_time_constant: s, how soft the feet are.
         foot_damping_ratio: of the feet's contact; 1 is critical damping, below it feet rebound.
+        foot_impedance: how much of the contact's motion is prescribed, whatever presses on it: near 1 a foot follows
+            the contact's own damped course, near 0 the contact is a spring with a damper that the load works against,
+            and a foot that lifts off leaves its print behind. None: the engine's own. For MuJoCo alone.
         actuator_delay: s, from a joint target's being sent to its reaching the motors.
     """
 
@@ -112,6 +115,7 @@ class RobotDynamics:
     foot_friction: float = 0.8
     foot_time_constant: float = 0.02
     foot_damping_ratio: float = 1.0
+    foot_impedance: float | None = None
     actuator_delay: float = 0.0
 
 

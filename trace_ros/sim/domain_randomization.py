@@ -18,7 +18,7 @@ from trace_ros.logs import LEGS
 from trace_ros.robot import RobotDescription
 from trace_ros.sim.backend import RobotDynamics
 from trace_ros.sim.policy import WalkingPolicy
-from trace_ros.sim.ranges import STRICT, NotNegativeRange, PositiveRange, Range, draw
+from trace_ros.sim.ranges import STRICT, NotNegativeRange, PartRange, PositiveRange, Range, draw
 from trace_ros.sim.reproducible import rounded
 
 FloatArray = NDArray[np.float64]
@@ -42,6 +42,9 @@ class ContactRandomization(BaseModel):
         time_constant_uneven: s, the same on ground with facets or edges: a foot that sinks in by its own radius is
             pushed aside by the neighbouring facet, and falls are then an artefact.
         damping_ratio: of the contact; 1 is critical, below it feet rebound, above it they creep into the ground.
+        impedance: how much of the contact's motion is prescribed (`RobotDynamics.foot_impedance`), or None: the
+            engine's own. Feet that sink in as deep rebound or do not, with it: at one impedance a network learns the
+            rebound of this very engine, and its height drifts wherever the ground is another.
     """
 
     model_config = STRICT
@@ -53,6 +56,7 @@ class ContactRandomization(BaseModel):
     time_constant: PositiveRange = (0.005, 0.03)
     time_constant_uneven: PositiveRange = (0.005, 0.014)
     damping_ratio: PositiveRange = (1.0, 1.0)
+    impedance: PartRange | None = None
 
 
 class DynamicsRandomization(BaseModel):
@@ -181,6 +185,8 @@ def draw_dynamics(
         foot_time_constant=draw(rng, contact.time_constant if smooth_ground else contact.time_constant_uneven),
         foot_damping_ratio=draw(rng, contact.damping_ratio),
         actuator_delay=draw(rng, dynamics.actuator_delay),
+        # Nothing is drawn where nothing varies: walks of courses from before this term stay what they were.
+        foot_impedance=None if contact.impedance is None else draw(rng, contact.impedance),
     )
 
 
