@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +10,8 @@ import yaml
 from commands import run_trace
 from untrained import export_untrained
 
-from trace_ros.cli.calibrate import _show_courses
+from trace_ros.cli.calibrate import _show_courses, _without_falls
+from trace_ros.errors import FallError, TraceError
 from trace_ros.estimator.checkpoint import load_model
 from trace_ros.estimator.error_model import ErrorModel
 from trace_ros.estimator.estimator import TraceEstimator
@@ -152,3 +154,23 @@ def test_faults_are_one_line(trace, arguments, message):
     assert result.code == 2
     assert message in result.err
     assert len(result.err.strip().splitlines()) == 1
+
+
+def test_walks_with_a_fall_are_left_out_and_named(monkeypatch, capsys):
+    """A set of many seeds has some in which the robot falls: the others are still worth a fit."""
+    runs = [CourseRun(name, seed, Path(f"{name}_{seed}.npz"), None) for name in ("flat", "rough") for seed in (1, 2)]
+
+    def stop(run, *_):
+        raise FallError(f"course {run.course!r}: the robot fell")
+
+    monkeypatch.setattr("trace_ros.evaluation.calibration.course_log", stop)
+    walker = Walker(Path("model.pt"), ROBOT, CalibrationSettings())
+    assert walker(runs, lambda _: None) == [None] * 4
+
+    walks = [object(), None, object(), object()]
+    to_fit, to_judge, for_fit, for_judging = _without_falls(walks, runs[:2], runs[2:])
+    assert (to_fit, to_judge) == (walks[:1], walks[2:])
+    assert (for_fit, for_judging) == (runs[:1], runs[2:])
+    assert "left out, for the robot fell: flat 2" in " ".join(capsys.readouterr().err.split())
+    with pytest.raises(TraceError, match="fell in every walk to fit"):
+        _without_falls([None, None, *walks[2:]], runs[:2], runs[2:])

@@ -78,8 +78,10 @@ def calibrate(
     missing = sum(not run.log.is_file() for run in runs)
     say(f"{len(for_fit)} walks to fit, {len(for_judging)} to judge, {missing} to be simulated; processes: {jobs}")
     try:
-        walks = _walk(Walker(path, description, settings), runs, jobs)
-        to_fit, to_judge = walks[: len(for_fit)], walks[len(for_fit) :]
+        to_fit, to_judge, for_fit, for_judging = _without_falls(
+            _walk(Walker(path, description, settings), runs, jobs), for_fit, for_judging
+        )
+        runs, walks = [*for_fit, *for_judging], [*to_fit, *to_judge]
         fit = loaded.card.error_model
         of_fitted: list[ErrorModel] = []
         if for_fit:
@@ -101,7 +103,7 @@ def calibrate(
     result: dict[str, Any] = {
         "command": shlex.join(["trace", *sys.argv[1:]]),
         "courses": courses if not Path(courses).is_dir() else Path(courses).name,
-        "seeds_fitted": [] if keep else fitted,
+        "seeds_fitted": sorted({run.seed for run in for_fit}),
         "seeds_held_out": sorted({run.seed for run in for_judging}),
         "walks_fitted": len(for_fit),
         "walks_held_out": len(for_judging),
@@ -136,8 +138,8 @@ def calibrate(
         console.print(f"wrote {json_file}", highlight=False, soft_wrap=True)
 
 
-def _walk(walker: Walker, runs: list[CourseRun], jobs: int) -> list[Walk]:
-    """The walks in the order of the runs, with progress."""
+def _walk(walker: Walker, runs: list[CourseRun], jobs: int) -> list[Walk | None]:
+    """The walks in the order of the runs, None where the robot fell; with progress."""
     from trace_ros.evaluation.courses import MOST_WALKS, in_parts
     from trace_ros.evaluation.processes import spread
 
@@ -152,6 +154,28 @@ def _walk(walker: Walker, runs: list[CourseRun], jobs: int) -> list[Walk]:
         )
     found = dict(zip(chain.from_iterable(parts), chain.from_iterable(walked), strict=True))
     return [found[index] for index in range(len(runs))]
+
+
+def _without_falls(
+    walks: list[Walk | None], for_fit: list[CourseRun], for_judging: list[CourseRun]
+) -> tuple[list[Walk], list[Walk], list[CourseRun], list[CourseRun]]:
+    """Walks to fit and to judge, and their runs, but for those in which the robot fell: they are named."""
+    runs = [*for_fit, *for_judging]
+    if fallen := [f"{run.course} {run.seed}" for run, walk in zip(runs, walks, strict=True) if walk is None]:
+        say(f"left out, for the robot fell: {', '.join(fallen)}")
+    fitted, judged = (
+        [(walk, run) for walk, run in zip(part, own, strict=True) if walk is not None]
+        for part, own in ((walks[: len(for_fit)], for_fit), (walks[len(for_fit) :], for_judging))
+    )
+    for what, given, left in (("fit", for_fit, fitted), ("judge", for_judging, judged)):
+        if given and not left:
+            raise TraceError(f"the robot fell in every walk to {what}: give other seeds")
+    return (
+        [walk for walk, _ in fitted],
+        [walk for walk, _ in judged],
+        [run for _, run in fitted],
+        [run for _, run in judged],
+    )
 
 
 def _fit(

@@ -20,7 +20,7 @@ from scipy.spatial.transform import Rotation
 from scipy.special import erf
 from scipy.stats import chi2
 
-from trace_ros.errors import TraceError
+from trace_ros.errors import FallError, TraceError
 from trace_ros.estimator.batch import run_logs
 from trace_ros.estimator.error_model import ErrorModel, LinearVelocityError, PoseCovariance, unexplained
 from trace_ros.estimator.estimator import TraceEstimator
@@ -193,22 +193,33 @@ class Walker:
     robot: RobotDescription
     settings: CalibrationSettings
 
-    def __call__(self, runs: Sequence[CourseRun], progress: Callable[[float], None]) -> list[Walk]:
-        """The walks; ``progress`` hears the part done, 0 to 1."""
+    def __call__(self, runs: Sequence[CourseRun], progress: Callable[[float], None]) -> list[Walk | None]:
+        """The walks, None where the robot fell; ``progress`` hears the part done, 0 to 1."""
         # One step is a handful of small products: threads cost more than they bring.
         torch.set_num_threads(1)
-        logs = []
+        logs: list[SensorLog | None] = []
         for index, run in enumerate(runs):
 
             def simulated(done: float, before: int = index) -> None:
                 progress((before + done) / (2 * len(runs)))
 
-            logs.append(course_log(run, self.robot, simulated))
-        names, samples = [f"{run.course}_{run.seed}" for run in runs], sum(map(len, logs))
+            try:
+                logs.append(course_log(run, self.robot, simulated))
+            except FallError:
+                logs.append(None)
+        walked = {f"{run.course}_{run.seed}": log for run, log in zip(runs, logs, strict=True) if log is not None}
+        if not walked:
+            return [None] * len(runs)
+        whole, samples = list(walked.values()), sum(map(len, walked.values()))
         estimator = TraceEstimator.load(self.model, self.robot)
         # A sample that is resampled may count more than once.
-        estimated = run_logs(estimator, logs, names, None, lambda done: progress(0.5 + min(done / samples, 1.0) / 2))
-        return [walk_of(name, run, log, self.settings) for name, run, log in zip(names, estimated, logs, strict=True)]
+        estimated = run_logs(
+            estimator, whole, list(walked), None, lambda done: progress(0.5 + min(done / samples, 1.0) / 2)
+        )
+        walks = iter(
+            walk_of(name, run, log, self.settings) for (name, log), run in zip(walked.items(), estimated, strict=True)
+        )
+        return [None if log is None else next(walks) for log in logs]
 
 
 @dataclass(frozen=True)

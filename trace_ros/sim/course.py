@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field, model_validator
 
-from trace_ros.errors import TraceError
+from trace_ros.errors import FallError, TraceError
 from trace_ros.geometry import roll_pitch_yaw
 from trace_ros.resources import config_directory, read_yaml
 from trace_ros.robot import RobotDescription
@@ -316,7 +316,8 @@ def simulate_course(
         The whole course as one rollout; ``info`` has ``path_length_m``, ``finished`` and what was drawn.
 
     Raises:
-        TraceError: the robot fell; or there is no policy or engine for it.
+        FallError: the robot fell.
+        TraceError: there is no policy or engine for it.
     """
     policy = WalkingPolicy.load(robot)
     course = fit_to_robot(course, robot)
@@ -409,7 +410,7 @@ def _refuse_fall(course: Course, trace: PhysicsTrace, steps: tuple[int, int], se
     if fall < end - start:
         seconds = (start + fall) / course.physics.rate_hz - course.settle
         when = f"after {seconds:.1f} s" if seconds >= 0 else "before the start"
-        raise TraceError(
+        raise FallError(
             f"course {course.name!r}: the robot fell {when} with seed {seed}; "
             "take another seed, a lower speed or easier ground"
         )
