@@ -1,5 +1,7 @@
 """Commands, pushes, slips and ground: what is drawn lies where the configuration says."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -196,7 +198,7 @@ def test_delay_damping_and_strength_are_drawn(go2, policy):
     rng = np.random.default_rng(11)
     config = RandomizationConfig.model_validate(
         {
-            "contact": {"damping_ratio": [0.5, 1.5], "impedance": [0.2, 0.8]},
+            "contact": {"damping_ratio": [0.5, 1.5]},
             "dynamics": {
                 "actuator_delay": [0.002, 0.01],
                 "torque_constant": [0.8, 0.9],
@@ -210,23 +212,39 @@ def test_delay_damping_and_strength_are_drawn(go2, policy):
     damping = np.array([dynamics.foot_damping_ratio for dynamics in drawn])
     assert (delay.min(), delay.max()) == pytest.approx((0.002, 0.01), abs=2e-4)
     assert (damping.min(), damping.max()) == pytest.approx((0.5, 1.5), abs=0.02)
-    impedance = np.array([dynamics.foot_impedance for dynamics in drawn])
-    assert (impedance.min(), impedance.max()) == pytest.approx((0.2, 0.8), abs=0.01)
     strength = np.array([dynamics.kp / policy.kp for dynamics in drawn])
     assert (strength.min(), strength.max()) == pytest.approx((0.8, 0.9), abs=0.01)
     assert np.allclose(strength, [dynamics.kd / policy.kd for dynamics in drawn])
 
 
-def test_a_term_that_is_off_draws_nothing(go2, policy):
-    """Courses from before the term have the robots and the walks that they had."""
-    on = RandomizationConfig.model_validate({"contact": {"impedance": [0.2, 0.8]}})
-    after = []
-    for config in (RandomizationConfig(), on):
-        rng = np.random.default_rng(12)
-        plain = draw_dynamics(config, go2, policy, True, rng)
-        after.append((plain.foot_friction, plain.actuator_delay, rng.random()))
-    assert after[0][:2] == after[1][:2]
-    assert after[0][2] != after[1][2]
+def test_some_rollouts_have_another_kind_of_contact(go2, policy):
+    rng = np.random.default_rng(12)
+    other = {"probability": 0.3, "impedance": [0.2, 0.8], "damping_ratio": [2.0, 3.0]}
+    config = RandomizationConfig.model_validate({"contact": {"other": other}})
+    drawn = [draw_dynamics(config, go2, policy, True, rng) for _ in range(2000)]
+    others = [dynamics for dynamics in drawn if dynamics.foot_impedance is not None]
+    assert len(others) / len(drawn) == pytest.approx(0.3, abs=0.03)
+    impedance = np.array([dynamics.foot_impedance for dynamics in others])
+    damping = np.array([dynamics.foot_damping_ratio for dynamics in others])
+    assert (impedance.min(), impedance.max()) == pytest.approx((0.2, 0.8), abs=0.01)
+    assert (damping.min(), damping.max()) == pytest.approx((2.0, 3.0), abs=0.02)
+    assert {dynamics.foot_damping_ratio for dynamics in drawn if dynamics.foot_impedance is None} == {1.0}
+
+
+def test_another_contact_changes_nothing_else_and_switched_off_draws_nothing(go2, policy):
+    """Courses from before the term have the robots, and what is drawn after them, that they had."""
+    on = RandomizationConfig.model_validate({"contact": {"other": {"probability": 1.0}}})
+    rngs = [np.random.default_rng(13) for _ in range(2)]
+    plain = draw_dynamics(RandomizationConfig(), go2, policy, True, rngs[0])
+    other = draw_dynamics(on, go2, policy, True, rngs[1])
+    assert other.foot_impedance is not None
+    same = replace(other, foot_impedance=None, foot_damping_ratio=plain.foot_damping_ratio)
+    for name, value in vars(plain).items():
+        assert np.array_equal(getattr(same, name), value), name
+    # As many numbers as were drawn before this term was there.
+    before = np.random.default_rng(13)
+    before.random(18)
+    assert rngs[0].random() == before.random()
 
 
 @pytest.mark.parametrize(
@@ -235,8 +253,8 @@ def test_a_term_that_is_off_draws_nothing(go2, policy):
         ("dynamics", "actuator_delay", [-0.001, 0.01], "must not be negative"),
         ("contact", "damping_ratio", [0.0, 1.0], "must be positive"),
         ("push", "duration", [0.0, 1.0], "must be positive"),
-        ("contact", "impedance", [0.0, 0.9], "between 0 and 1"),
-        ("contact", "impedance", [0.1, 1.0], "between 0 and 1"),
+        ("contact", "other", {"impedance": [0.0, 0.9]}, "between 0 and 1"),
+        ("contact", "other", {"impedance": [0.1, 1.0]}, "between 0 and 1"),
     ],
 )
 def test_ranges_that_cannot_be(section, key, value, words):

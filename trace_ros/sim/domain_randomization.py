@@ -7,7 +7,7 @@ value that switches it off: a factor of [1, 1], an addition or a delay of [0, 0]
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
@@ -26,6 +26,24 @@ Probability = Annotated[float, Field(ge=0, le=1)]
 NotNegative = Annotated[float, Field(ge=0)]
 
 
+class OtherContact(BaseModel):
+    """Feet on ground that answers otherwise than the engine's own contacts do.
+
+    Feet that sink in as deep rebound, or do not. A network that knows one engine's contacts alone learns their rebound,
+    and its height drifts wherever the ground is another.
+
+    Attributes:
+        probability: of a rollout with such feet.
+        impedance: how much of the contact's motion is prescribed (`RobotDynamics.foot_impedance`).
+        damping_ratio: of the contact, as in `ContactRandomization`.
+    """
+
+    model_config = STRICT
+    probability: Probability = 0.5
+    impedance: PartRange = (0.1, 0.95)
+    damping_ratio: PositiveRange = (0.7, 4.0)
+
+
 class ContactRandomization(BaseModel):
     """Feet on ground.
 
@@ -42,9 +60,7 @@ class ContactRandomization(BaseModel):
         time_constant_uneven: s, the same on ground with facets or edges: a foot that sinks in by its own radius is
             pushed aside by the neighbouring facet, and falls are then an artefact.
         damping_ratio: of the contact; 1 is critical, below it feet rebound, above it they creep into the ground.
-        impedance: how much of the contact's motion is prescribed (`RobotDynamics.foot_impedance`), or None: the
-            engine's own. Feet that sink in as deep rebound or do not, with it: at one impedance a network learns the
-            rebound of this very engine, and its height drifts wherever the ground is another.
+        other: in some rollouts, another kind of contact; None: in none.
     """
 
     model_config = STRICT
@@ -56,7 +72,7 @@ class ContactRandomization(BaseModel):
     time_constant: PositiveRange = (0.005, 0.03)
     time_constant_uneven: PositiveRange = (0.005, 0.014)
     damping_ratio: PositiveRange = (1.0, 1.0)
-    impedance: PartRange | None = None
+    other: OtherContact | None = None
 
 
 class DynamicsRandomization(BaseModel):
@@ -170,7 +186,7 @@ def draw_dynamics(
     offset = rng.uniform(-1.0, 1.0, 3) * dynamics.base_com_offset
     torque_constant = draw(rng, dynamics.torque_constant)
     slippery = rng.random() < contact.low_probability
-    return RobotDynamics(
+    drawn = RobotDynamics(
         kp=policy.kp * torque_constant * draw(rng, dynamics.kp_scale),
         kd=policy.kd * torque_constant * draw(rng, dynamics.kd_scale),
         torque_limit=robot.torque_limits * draw(rng, dynamics.motor_strength),
@@ -185,9 +201,13 @@ def draw_dynamics(
         foot_time_constant=draw(rng, contact.time_constant if smooth_ground else contact.time_constant_uneven),
         foot_damping_ratio=draw(rng, contact.damping_ratio),
         actuator_delay=draw(rng, dynamics.actuator_delay),
-        # Nothing is drawn where nothing varies: walks of courses from before this term stay what they were.
-        foot_impedance=None if contact.impedance is None else draw(rng, contact.impedance),
     )
+    # Nothing is drawn where this term is off: walks of courses from before it stay what they were.
+    other = contact.other
+    if other is None or rng.random() >= other.probability:
+        return drawn
+    impedance, damping_ratio = draw(rng, other.impedance), draw(rng, other.damping_ratio)
+    return replace(drawn, foot_impedance=impedance, foot_damping_ratio=damping_ratio)
 
 
 def draw_pushes(
