@@ -10,7 +10,8 @@ It is for evaluation: its contact solver is one that no estimator was trained on
 - Contacts are springs with dampers (see `contact_stiffness`), of one stiffness for each part of the ground; friction
   is Coulomb's.
 
-Of `PhysicsConfig`, ``threads``, ``friction_cone``, ``noslip_iterations`` and ``friction_impedance`` belong to MuJoCo.
+Of `PhysicsConfig`, ``threads``, ``friction_cone``, ``noslip_iterations`` and ``friction_impedance`` belong to MuJoCo,
+as ``foot_impedance`` of `RobotDynamics` does.
 """
 
 from __future__ import annotations

@@ -9,9 +9,10 @@ Joint torques are explicit, ``kp (q_des - q) - kd dq`` clipped to the limit, ane
 controller is implicit and does not tell the torque that it applied. Masses, damping, rotor inertia and the feet's
 materials go into the URDF that the engine is given (`trace_ros.sim.raisim_urdf`).
 
-Contacts are hard here: the softness and damping of feet (`RobotDynamics.foot_time_constant`, ``foot_damping_ratio``)
-have no effect, and soft ground is refused. Of `PhysicsConfig`, ``threads``, ``friction_cone``, ``noslip_iterations``
-and ``friction_impedance`` belong to MuJoCo: raisimpy steps on one thread, with the exact cone.
+Contacts are hard here: the softness, damping and impedance of feet (`RobotDynamics.foot_time_constant`,
+``foot_damping_ratio``, ``foot_impedance``) have no effect, and soft ground is refused. Of `PhysicsConfig`, ``threads``,
+``friction_cone``, ``noslip_iterations`` and ``friction_impedance`` belong to MuJoCo: raisimpy steps on one thread, with
+the exact cone.
 """
 
 from __future__ import annotations
@@ -316,8 +317,8 @@ def _create_world(engine: Any) -> Any:
 def _say_what_has_no_effect() -> None:
     """Once in a process."""
     logger.warning(
-        "RaiSim's contacts are hard: softness and damping of the feet (time_constant, damping_ratio) have no effect, "
-        "nor have physics.threads, friction_cone, noslip_iterations and friction_impedance, which are MuJoCo's"
+        "RaiSim's contacts are hard: softness and damping of the feet (time_constant, damping_ratio, other) have no "
+        "effect, nor have physics.threads, friction_cone, noslip_iterations and friction_impedance, which are MuJoCo's"
     )
 
 
