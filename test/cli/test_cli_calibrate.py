@@ -156,21 +156,29 @@ def test_faults_are_one_line(trace, arguments, message):
     assert len(result.err.strip().splitlines()) == 1
 
 
-def test_walks_with_a_fall_are_left_out_and_named(monkeypatch, capsys):
+def test_walks_with_a_fall_are_left_out_and_named(files, monkeypatch, capsys):
     """A set of many seeds has some in which the robot falls: the others are still worth a fit."""
-    runs = [CourseRun(name, seed, Path(f"{name}_{seed}.npz"), None) for name in ("flat", "rough") for seed in (1, 2)]
+    log = SensorLog.load(next(files.glob("out/courses/small-*/level_4.npz"))).select(slice(0, 400))
+    # Two of one name, as of level_1.npz and level_01.npz.
+    runs = [CourseRun("level", seed, Path("level.npz"), None) for seed in (1, 2, 1, 3)]
+    longer = log.select(slice(0, 380))
 
-    def stop(run, *_):
-        raise FallError(f"course {run.course!r}: the robot fell")
+    def course_log(run, *_):
+        if run.seed == 2:
+            raise FallError("the robot fell")
+        return longer if run.seed == 3 else log
 
-    monkeypatch.setattr("trace_ros.evaluation.calibration.course_log", stop)
-    walker = Walker(Path("model.pt"), ROBOT, CalibrationSettings())
-    assert walker(runs, lambda _: None) == [None] * 4
+    monkeypatch.setattr("trace_ros.evaluation.calibration.course_log", course_log)
+    quick = CalibrationSettings(horizon_s=0.3, fit_horizons_s=(0.2,), warm_up_s=0.1)
+    walker = Walker(files / "model.pt", ROBOT, quick)
+    walks = walker(runs, lambda _: None)
+    assert [None if walk is None else walk.name for walk in walks] == ["level_1", None, "level_1", "level_3"]
+    assert len(walks[0].time) == len(walks[2].time) > len(walks[3].time)
+    assert walker(runs[1:2], lambda _: None) == [None]
 
-    walks = [object(), None, object(), object()]
     to_fit, to_judge, for_fit, for_judging = _without_falls(walks, runs[:2], runs[2:])
     assert (to_fit, to_judge) == (walks[:1], walks[2:])
     assert (for_fit, for_judging) == (runs[:1], runs[2:])
-    assert "left out, for the robot fell: flat 2" in " ".join(capsys.readouterr().err.split())
+    assert "left out, for the robot fell: level 2" in " ".join(capsys.readouterr().err.split())
     with pytest.raises(TraceError, match="fell in every walk to fit"):
         _without_falls([None, None, *walks[2:]], runs[:2], runs[2:])

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from trace_ros.bags import read_log
 from trace_ros.cli.commands import app
-from trace_ros.errors import TraceError
+from trace_ros.errors import FallError, TraceError
 from trace_ros.logs import SensorLog
 from trace_ros.sim.course import Course, PathFollower, simulate_course
 
@@ -144,7 +144,7 @@ def test_the_same_seed_gives_the_same_course(go2):
 def test_a_fall_is_one_line(go2):
     wall = [{"kind": "discrete", "x": [0.8, 2.0], "y": [-0.6, 0.6], "height": 0.5, "block": 0.3, "count": 60}]
     impossible = course(phases=[{"walk_to": [3.0, 0.0], "speed": 1.0}], duration=15.0, patches=wall, foot_friction=0.2)
-    with pytest.raises(TraceError, match=r"course 'test': the robot fell after \d+\.\d s with seed 0"):
+    with pytest.raises(FallError, match=r"course 'test': the robot fell after \d+\.\d s with seed 0"):
         simulate_course(impossible, go2, 0)
 
 

@@ -177,6 +177,14 @@ def test_impedance_goes_for_soft_ground_too(go2):
     model = backend._models[0]
     ground = [geom for geom in range(model.ngeom) if model.geom_type[geom] == mujoco.mjtGeom.mjGEOM_PLANE]
     assert np.allclose(model.geom_solimp[ground][:, :2], 0.3)
+    # Ground that grows stiff with depth does so at any impedance.
+    deep = Surface(time_constant=0.04, sinkage=0.02)
+    heights = []
+    for surface in (deep, replace(deep, sinkage=None)):
+        scene = Scene(Terrain("flat", planes=(Plane(surface=surface),)), dynamics(go2, foot_impedance=0.3))
+        trace, _ = run(go2, scene, 0.35, steps=100)
+        heights.append(float(trace.position[0, -1, 2]))
+    assert abs(heights[0] - heights[1]) > 1e-4
 
 
 @pytest.mark.parametrize("rate_hz", [1000, 2000, 4000])

@@ -253,8 +253,8 @@ def test_another_contact_changes_nothing_else_and_switched_off_draws_nothing(go2
         ("dynamics", "actuator_delay", [-0.001, 0.01], "must not be negative"),
         ("contact", "damping_ratio", [0.0, 1.0], "must be positive"),
         ("push", "duration", [0.0, 1.0], "must be positive"),
-        ("contact", "other", {"impedance": [0.0, 0.9]}, "between 0 and 1"),
-        ("contact", "other", {"impedance": [0.1, 1.0]}, "between 0 and 1"),
+        ("contact", "other", {"impedance": [0.01, 0.9]}, "between 0.05 and 0.99"),
+        ("contact", "other", {"impedance": [0.1, 1.0]}, "between 0.05 and 0.99"),
     ],
 )
 def test_ranges_that_cannot_be(section, key, value, words):

@@ -78,9 +78,9 @@ def calibrate(
     missing = sum(not run.log.is_file() for run in runs)
     say(f"{len(for_fit)} walks to fit, {len(for_judging)} to judge, {missing} to be simulated; processes: {jobs}")
     try:
-        to_fit, to_judge, for_fit, for_judging = _without_falls(
-            _walk(Walker(path, description, settings), runs, jobs), for_fit, for_judging
-        )
+        walked = _walk(Walker(path, description, settings), runs, jobs)
+        fallen = [f"{run.course}_{run.seed}" for run, walk in zip(runs, walked, strict=True) if walk is None]
+        to_fit, to_judge, for_fit, for_judging = _without_falls(walked, for_fit, for_judging)
         runs, walks = [*for_fit, *for_judging], [*to_fit, *to_judge]
         fit = loaded.card.error_model
         of_fitted: list[ErrorModel] = []
@@ -107,6 +107,7 @@ def calibrate(
         "seeds_held_out": sorted({run.seed for run in for_judging}),
         "walks_fitted": len(for_fit),
         "walks_held_out": len(for_judging),
+        "walks_left_out": fallen,
         "coverage": judgement.rows(),
         "joint_position": judgement.joint(),
         "walks_in_turn": len(of_fitted),

@@ -207,19 +207,19 @@ class Walker:
                 logs.append(course_log(run, self.robot, simulated))
             except FallError:
                 logs.append(None)
-        walked = {f"{run.course}_{run.seed}": log for run, log in zip(runs, logs, strict=True) if log is not None}
-        if not walked:
-            return [None] * len(runs)
-        whole, samples = list(walked.values()), sum(map(len, walked.values()))
+        result: list[Walk | None] = [None] * len(runs)
+        upright = [(index, log) for index, log in enumerate(logs) if log is not None]
+        if not upright:
+            return result
+        names = [f"{runs[index].course}_{runs[index].seed}" for index, _ in upright]
+        whole = [log for _, log in upright]
+        samples = sum(map(len, whole))
         estimator = TraceEstimator.load(self.model, self.robot)
         # A sample that is resampled may count more than once.
-        estimated = run_logs(
-            estimator, whole, list(walked), None, lambda done: progress(0.5 + min(done / samples, 1.0) / 2)
-        )
-        walks = iter(
-            walk_of(name, run, log, self.settings) for (name, log), run in zip(walked.items(), estimated, strict=True)
-        )
-        return [None if log is None else next(walks) for log in logs]
+        estimated = run_logs(estimator, whole, names, None, lambda done: progress(0.5 + min(done / samples, 1.0) / 2))
+        for (index, log), name, walked in zip(upright, names, estimated, strict=True):
+            result[index] = walk_of(name, walked, log, self.settings)
+        return result
 
 
 @dataclass(frozen=True)

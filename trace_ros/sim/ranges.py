@@ -44,16 +44,6 @@ PositiveRange = Annotated[Range, AfterValidator(_positive)]
 """The same for what must be above zero."""
 
 
-def _part(value: tuple[float, float]) -> tuple[float, float]:
-    if not (value[0] > 0 and value[1] < 1):
-        raise ValueError(f"must lie between 0 and 1, got {list(value)}")
-    return value
-
-
-PartRange = Annotated[Range, AfterValidator(_part)]
-"""The same for what must be above 0 and below 1."""
-
-
 def draw(rng: np.random.Generator, bounds: tuple[float, float]) -> float:
     """One number, uniform between the bounds."""
     return float(rng.uniform(*bounds))
