@@ -66,8 +66,16 @@ def test_options_named_in_the_text_are_of_some_command(document: Path) -> None:
         command = groups.pop()
         known |= options_of(command)
         groups += getattr(command, "commands", {}).values()
+    known |= {option for tool in (ROOT / "tools").glob("*.py") for option in options_of_tool(tool)}
     named = set(re.findall(r"`(--[a-z][a-z-]*)", document.read_text(encoding="utf-8")))
     assert named - known == set()
+
+
+@every_document
+def test_tools_take_the_options_beside_them(document: Path) -> None:
+    for tool, rest in re.findall(r"(tools/\w+\.py)((?:[^\n`]|\\\n)*)", document.read_text(encoding="utf-8")):
+        named = set(re.findall(r"(?<!\S)--[a-z][a-z-]*", rest))
+        assert named - options_of_tool(ROOT / tool) == set(), tool
 
 
 @every_document
@@ -113,3 +121,7 @@ def options_of(command: object) -> set[str]:
     """Long and short names."""
     parameters = getattr(command, "params", [])
     return {name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts)}
+
+
+def options_of_tool(path: Path) -> set[str]:
+    return set(re.findall(r'add_argument\(\s*"(--[a-z-]+)"', path.read_text(encoding="utf-8"))) | {"--help"}
