@@ -10,13 +10,14 @@ import yaml
 from commands import run_trace
 from untrained import export_untrained
 
-from trace_ros.cli.calibrate import _show_courses, _without_falls
+from trace_ros.cli.calibrate import _fallen, _show_courses, _without_falls
 from trace_ros.errors import FallError, TraceError
 from trace_ros.estimator.checkpoint import load_model
 from trace_ros.estimator.error_model import ErrorModel
 from trace_ros.estimator.estimator import TraceEstimator
 from trace_ros.estimator.run import run_estimator
-from trace_ros.evaluation.calibration import CalibrationSettings, Judgement, Walker, walk_of
+from trace_ros.evaluation.calibration import Judgement
+from trace_ros.evaluation.calibration_walks import CalibrationSettings, Walker, walk_of
 from trace_ros.evaluation.courses import CourseRun
 from trace_ros.logs import SensorLog
 from trace_ros.robot import RobotDescription
@@ -168,7 +169,7 @@ def test_walks_with_a_fall_are_left_out_and_named(files, monkeypatch, capsys):
             raise FallError("the robot fell")
         return longer if run.seed == 3 else log
 
-    monkeypatch.setattr("trace_ros.evaluation.calibration.course_log", course_log)
+    monkeypatch.setattr("trace_ros.evaluation.calibration_walks.course_log", course_log)
     quick = CalibrationSettings(horizon_s=0.3, fit_horizons_s=(0.2,), warm_up_s=0.1)
     walker = Walker(files / "model.pt", ROBOT, quick)
     walks = walker(runs, lambda _: None)
@@ -176,9 +177,11 @@ def test_walks_with_a_fall_are_left_out_and_named(files, monkeypatch, capsys):
     assert len(walks[0].time) == len(walks[2].time) > len(walks[3].time)
     assert walker(runs[1:2], lambda _: None) == [None]
 
-    to_fit, to_judge, for_fit, for_judging = _without_falls(walks, runs[:2], runs[2:])
-    assert (to_fit, to_judge) == (walks[:1], walks[2:])
-    assert (for_fit, for_judging) == (runs[:1], runs[2:])
-    assert "left out, for the robot fell: level 2" in " ".join(capsys.readouterr().err.split())
-    with pytest.raises(TraceError, match="fell in every walk to fit"):
-        _without_falls([None, None, *walks[2:]], runs[:2], runs[2:])
+    assert _fallen(walks, runs) == ["level_2"]
+    assert "left out, for the robot fell: level_2" in " ".join(capsys.readouterr().err.split())
+    assert _without_falls(walks[:2], runs[:2], "fit") == (walks[:1], runs[:1])
+    assert _fallen(walks[2:], runs[2:]) == []
+    assert capsys.readouterr().err == ""
+    with pytest.raises(TraceError, match="fell in every walk to judge"):
+        _without_falls([None, None], runs[:2], "judge")
+    assert _without_falls([], [], "fit") == ([], [])

@@ -7,7 +7,21 @@ from scipy.signal import lfilter
 from scipy.spatial.transform import Rotation
 
 from trace_ros.estimator.error_model import AngularVelocityError, ErrorModel, LinearVelocityError
-from trace_ros.evaluation.calibration import Walk, linear_variances
+from trace_ros.estimator.odometry import PoseIntegrator
+from trace_ros.estimator.run import EstimatedRun
+from trace_ros.evaluation.calibration_walks import CalibrationSettings, Walk
+from trace_ros.evaluation.predicted_errors import linear_variances
+from trace_ros.logs import SensorLog, Trajectory
+
+QUICK = CalibrationSettings(
+    fit_horizons_s=(2.0, 10.0),
+    shown_horizons_s=(2.0, 10.0),
+    slow_times_s=(3.0,),
+    yaw_rate_time_s=3.0,
+    tilt_time_s=2.0,
+    stride_s=1.0,
+    fit_stride_s=2.0,
+)
 
 TRUTH = ErrorModel(
     linear_velocity=LinearVelocityError(
@@ -101,3 +115,32 @@ def quaternions(heading: np.ndarray, tilt: np.ndarray) -> np.ndarray:
     """Roll and pitch about the body's own level axes, then the heading."""
     level = Rotation.from_rotvec(np.column_stack((tilt, np.zeros(len(tilt)))))
     return np.asarray((about_z(heading) * level).as_quat())
+
+
+def simulated(steps=3000, dt=0.002, still=slice(900, 1400)):
+    """A run of an estimator with every kind of motion, and the log it belongs to; made up of smooth curves."""
+    rng = np.random.default_rng(0)
+    time = np.arange(steps) * dt
+    rotation = 0.002 * np.stack([np.sin(time * f) for f in (5.0, 7.0, 1.0)], axis=1)
+    displacement = 0.001 * np.stack([1 + np.sin(time * f) for f in (3.0, 11.0, 17.0)], axis=1)
+    held = np.zeros(steps, dtype=bool)
+    held[still] = True
+    rotation[held], displacement[held] = 0.0, 0.0
+    attention = rng.dirichlet(np.ones(6), steps)
+    pose = PoseIntegrator()
+    twist, positions, orientations = [], [], []
+    for step in range(steps):
+        if held[step]:
+            pose.hold()
+        else:
+            pose.advance(tuple(displacement[step]), tuple(rotation[step]), dt, float(attention[step, :2].sum()))
+        twist.append(np.diag(pose.twist_covariance))
+        positions.append(pose.position)
+        orientations.append(pose.orientation)
+    stamps = (1e9 * time).round().astype(np.int64)
+    positions, orientations = np.array(positions), np.array(orientations)
+    trajectory = Trajectory(stamps, positions, orientations, displacement / dt, rotation / dt)
+    run = EstimatedRun(trajectory, attention, held, np.zeros(steps))
+    zeros = np.zeros((steps, 3))
+    log = SensorLog(stamps, zeros, zeros, np.zeros((steps, 12)), reference=trajectory)
+    return run, log, np.array(twist)

@@ -20,7 +20,8 @@ from trace_ros.robot import RobotDescription
 
 if TYPE_CHECKING:
     from trace_ros.estimator.error_model import ErrorModel
-    from trace_ros.evaluation.calibration import CalibrationSettings, Judgement, Walk, Walker
+    from trace_ros.evaluation.calibration import Judgement
+    from trace_ros.evaluation.calibration_walks import CalibrationSettings, Walk, Walker
     from trace_ros.evaluation.courses import CourseRun
 
 TOLERANCE = 0.05
@@ -63,8 +64,9 @@ def calibrate(
     description = RobotDescription.load(robot)
     # Imported here, so that --help and the other commands need not wait for torch and the plotting libraries.
     from trace_ros.estimator.checkpoint import load_model, write_card
-    from trace_ros.evaluation.calibration import CalibrationSettings, Walker, judge, together
+    from trace_ros.evaluation.calibration import judge, together
     from trace_ros.evaluation.calibration_plot import plot_calibration
+    from trace_ros.evaluation.calibration_walks import CalibrationSettings, Walker
     from trace_ros.evaluation.courses import DEFAULT_CACHE
 
     settings = CalibrationSettings() if config is None else CalibrationSettings.load(config)
@@ -79,8 +81,10 @@ def calibrate(
     say(f"{len(for_fit)} walks to fit, {len(for_judging)} to judge, {missing} to be simulated; processes: {jobs}")
     try:
         walked = _walk(Walker(path, description, settings), runs, jobs)
-        fallen = [f"{run.course}_{run.seed}" for run, walk in zip(runs, walked, strict=True) if walk is None]
-        to_fit, to_judge, for_fit, for_judging = _without_falls(walked, for_fit, for_judging)
+        fallen = _fallen(walked, runs)
+        first = len(for_fit)
+        to_fit, for_fit = _without_falls(walked[:first], for_fit, "fit")
+        to_judge, for_judging = _without_falls(walked[first:], for_judging, "judge")
         runs, walks = [*for_fit, *for_judging], [*to_fit, *to_judge]
         fit = loaded.card.error_model
         of_fitted: list[ErrorModel] = []
@@ -157,26 +161,20 @@ def _walk(walker: Walker, runs: list[CourseRun], jobs: int) -> list[Walk | None]
     return [found[index] for index in range(len(runs))]
 
 
-def _without_falls(
-    walks: list[Walk | None], for_fit: list[CourseRun], for_judging: list[CourseRun]
-) -> tuple[list[Walk], list[Walk], list[CourseRun], list[CourseRun]]:
-    """Walks to fit and to judge, and their runs, but for those in which the robot fell: they are named."""
-    runs = [*for_fit, *for_judging]
-    if fallen := [f"{run.course} {run.seed}" for run, walk in zip(runs, walks, strict=True) if walk is None]:
-        say(f"left out, for the robot fell: {', '.join(fallen)}")
-    fitted, judged = (
-        [(walk, run) for walk, run in zip(part, own, strict=True) if walk is not None]
-        for part, own in ((walks[: len(for_fit)], for_fit), (walks[len(for_fit) :], for_judging))
-    )
-    for what, given, left in (("fit", for_fit, fitted), ("judge", for_judging, judged)):
-        if given and not left:
-            raise TraceError(f"the robot fell in every walk to {what}: give other seeds")
-    return (
-        [walk for walk, _ in fitted],
-        [walk for walk, _ in judged],
-        [run for _, run in fitted],
-        [run for _, run in judged],
-    )
+def _fallen(walks: list[Walk | None], runs: list[CourseRun]) -> list[str]:
+    """Names of the walks in which the robot fell; they are told."""
+    names = [f"{run.course}_{run.seed}" for walk, run in zip(walks, runs, strict=True) if walk is None]
+    if names:
+        say(f"left out, for the robot fell: {', '.join(names)}")
+    return names
+
+
+def _without_falls(walks: list[Walk | None], runs: list[CourseRun], what: str) -> tuple[list[Walk], list[CourseRun]]:
+    """Walks and their runs, but for those in which the robot fell."""
+    left = [(walk, run) for walk, run in zip(walks, runs, strict=True) if walk is not None]
+    if runs and not left:
+        raise TraceError(f"the robot fell in every walk to {what}: give other seeds")
+    return [walk for walk, _ in left], [run for _, run in left]
 
 
 def _fit(

@@ -14,16 +14,9 @@ from scipy.optimize import minimize
 
 from trace_ros.errors import TraceError
 from trace_ros.estimator.error_model import AngularVelocityError, ErrorModel, LinearVelocityError
-from trace_ros.evaluation.calibration import (
-    SIGMAS,
-    CalibrationSettings,
-    RelativePoses,
-    Walk,
-    linear_terms,
-    nominal,
-    predicted,
-    relative_poses,
-)
+from trace_ros.evaluation.calibration import SIGMAS, nominal
+from trace_ros.evaluation.calibration_walks import CalibrationSettings, Walk
+from trace_ros.evaluation.predicted_errors import RelativePoses, linear_terms, predicted, relative_poses
 from trace_ros.geometry import FloatArray
 
 _SILENT = 1e-9
@@ -49,9 +42,8 @@ def fit_error_model(walks: Sequence[Walk], settings: CalibrationSettings | None 
     judged = relative_poses(walks, settings.horizon_s, settings.fit_stride_s)
     model = model.model_copy(update={"tilt": balanced(judged.error[:, 3:5])})
     model = _fit_yaw(model, pieces, judged, settings)
-    fits = [
-        _fit_position(model.model_copy(update={"slow_time": time}), pieces, settings) for time in settings.slow_times_s
-    ]
+    position = _PositionSources(model, pieces, settings)
+    fits = [position.fit(time) for time in settings.slow_times_s]
     model = min(fits, key=lambda fit: fit[1])[0]
     model = _scaled_position(model, judged)
     # Four digits say all there is; the card stays readable.
@@ -212,34 +204,45 @@ def _fit_yaw(
     return model
 
 
-def _fit_position(
-    model: ErrorModel, pieces: Sequence[RelativePoses], settings: CalibrationSettings
-) -> tuple[ErrorModel, float]:
-    """Shares and times of the velocity's error, for one slow time; and how improbable the errors are with them."""
-    heading_and_tilt = {name: getattr(model, name) for name in ("yaw_per_sqrt_second", "yaw_rate", "tilt")}
-    known = _positions(_silent(model, **heading_and_tilt), pieces)
-    rest = _positions(_silent(model), pieces)
-    unit = np.eye(3)
-    quiet = _SILENT + unit
-    slow = [_positions(_silent(model, slow_share=tuple(unit[axis])), pieces) - rest for axis in range(3)]
-    fast = [_positions(_silent(model, fast_time=tuple(quiet[axis])), pieces) - rest for axis in range(3)]
-    error = np.concatenate([part.error[:, :3] for part in pieces])
+class _PositionSources:
+    """What each part of the velocity's error adds to the variances of the position.
 
-    def fit(axes: slice, sources: Sequence[FloatArray]) -> tuple[FloatArray, float]:
+    The level axes do not see what goes up, nor the other way round, so that one pass over the poses tells of both.
+    """
+
+    def __init__(self, model: ErrorModel, pieces: Sequence[RelativePoses], settings: CalibrationSettings) -> None:
+        self._model, self._pieces, self._settings = model, pieces, settings
+        heading_and_tilt = {name: getattr(model, name) for name in ("yaw_per_sqrt_second", "yaw_rate", "tilt")}
+        self._known = self._positions(_silent(model, **heading_and_tilt))
+        self._rest = self._positions(_silent(model))
+        self._error = np.concatenate([part.error[:, :3] for part in pieces])
+        self._fast = [
+            self._positions(_silent(model, fast_time=time)) - self._rest
+            for time in ((1 + _SILENT, _SILENT, 1 + _SILENT), (_SILENT, 1 + _SILENT, _SILENT))
+        ]
+
+    def fit(self, slow_time: float) -> tuple[ErrorModel, float]:
+        """Shares and times for one slow time; and how improbable the errors are with them."""
+        model = self._model.model_copy(update={"slow_time": slow_time})
+        slow = [
+            self._positions(_silent(model, slow_share=share)) - self._rest
+            for share in ((1.0, 0.0, 1.0), (0.0, 1.0, 0.0))
+        ]
+        level, level_cost = self._fit_axes(slice(0, 2), (*slow, *self._fast))
+        upright, upright_cost = self._fit_axes(slice(2, 3), (slow[0], self._fast[0]))
+        update = {
+            "slow_share": (float(np.sqrt(level[0])), float(np.sqrt(level[1])), float(np.sqrt(upright[0]))),
+            "fast_time": tuple(max(float(value), 1e-3) for value in (level[2], level[3], upright[1])),
+        }
+        return model.model_copy(update=update), level_cost + 0.5 * upright_cost
+
+    def _fit_axes(self, axes: slice, sources: Sequence[FloatArray]) -> tuple[FloatArray, float]:
         basis = np.stack([source[:, axes].ravel() for source in sources], axis=1)
-        return fit_variances(error[:, axes].ravel(), basis, settings.freedom, known[:, axes].ravel())
+        error, known = self._error[:, axes].ravel(), self._known[:, axes].ravel()
+        return fit_variances(error, basis, self._settings.freedom, known)
 
-    level, level_cost = fit(slice(0, 2), (slow[0], slow[1], fast[0], fast[1]))
-    upright, upright_cost = fit(slice(2, 3), (slow[2], fast[2]))
-    update = {
-        "slow_share": (float(np.sqrt(level[0])), float(np.sqrt(level[1])), float(np.sqrt(upright[0]))),
-        "fast_time": tuple(max(float(value), 1e-3) for value in (level[2], level[3], upright[1])),
-    }
-    return model.model_copy(update=update), level_cost + 0.5 * upright_cost
-
-
-def _positions(model: ErrorModel, pieces: Sequence[RelativePoses]) -> FloatArray:
-    return np.concatenate([predicted(model, part, exact=True)[:, :3] for part in pieces])
+    def _positions(self, model: ErrorModel) -> FloatArray:
+        return np.concatenate([predicted(model, part, exact=True)[:, :3] for part in self._pieces])
 
 
 def _scaled_position(model: ErrorModel, judged: RelativePoses) -> ErrorModel:
