@@ -129,7 +129,7 @@ def test_commands_are_registered():
 
     names = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
     expected = {"simulate", "rollouts", "train", "export", "calibrate", "evaluate", "report", "attention"}
-    assert names == expected | {"soak", "latency", "bag", "robot", "finetune", "benchmark", "policy"}
+    assert names == expected | {"soak", "latency", "bag", "robot", "finetune", "benchmark", "policy", "blend"}
 
 
 @pytest.mark.parametrize(

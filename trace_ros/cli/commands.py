@@ -13,6 +13,7 @@ from trace_ros.cli import (
     attention,
     bag,
     benchmark,
+    blend,
     calibrate,
     evaluate,
     export,
@@ -45,6 +46,7 @@ app.command("finetune", cls=finetune.SeveralValues, short_help="Fine-tune a mode
     finetune.finetune
 )
 app.command("export", short_help="Make a training checkpoint a model for the robot.")(export.export)
+app.command("blend", short_help="Mix a model and what further training made of it.")(blend.blend)
 app.command("evaluate", short_help="Run the estimator over logs; print its errors.")(evaluate.evaluate)
 app.command("benchmark", short_help="Compare estimators on courses or bags.")(benchmark.benchmark)
 app.command("calibrate", short_help="Fit the covariance, and compare it with errors.")(calibrate.calibrate)

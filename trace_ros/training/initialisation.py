@@ -13,6 +13,9 @@ from trace_ros.estimator.network import NetworkConfig, TraceNetwork
 from trace_ros.training.dataset import Normalisation
 from trace_ros.training.learner import StartModel
 
+BLEND = "blend"
+"""Key in the training of a card: what was mixed into the weights afterwards (`trace_ros.training.blending`)."""
+
 _START_ONLY = ("memory", "output_layer_scale")
 """Keys of a network's config that matter to weights drawn at random alone."""
 
@@ -20,7 +23,7 @@ _START_ONLY = ("memory", "output_layer_scale")
 def describe_start(model: StartModel) -> dict[str, Any]:
     """What the card of a model that starts from this one says of it: where it came from and what it has seen."""
     card = model.card
-    return {
+    start = {
         "robot": card.robot,
         "command": card.command,
         "seeds": dict(card.seeds),
@@ -28,6 +31,9 @@ def describe_start(model: StartModel) -> dict[str, Any]:
         "samples": card.samples,
         "training_hours": card.training_hours,
     }
+    if BLEND in card.training:
+        start[BLEND] = card.training[BLEND]
+    return start
 
 
 def check_start(model: LoadedModel, config: NetworkConfig) -> None:

@@ -1,0 +1,31 @@
+"""``trace blend``: a model file that loads, and refusals in one line."""
+
+import torch
+from commands import run_trace
+from untrained import export_untrained
+
+from trace_ros.estimator.checkpoint import export_model, load_model
+from trace_ros.robot import RobotDescription
+
+
+def test_a_mean_is_written_and_loads(tmp_path, monkeypatch, capsys):
+    one = load_model(export_untrained(tmp_path / "one.pt", RobotDescription.load("go2")))
+    network = one.network()
+    with torch.no_grad():
+        network.head[-1].bias += 0.5
+    export_model(network, one.card, tmp_path / "two.pt")
+    given = ("blend", tmp_path / "two.pt", tmp_path / "one.pt", "--share", "0.2")
+    result = run_trace(monkeypatch, capsys, *given, "--output", tmp_path / "new" / "mean.pt")
+    assert result.code == 0, result.err
+    assert "trace calibrate --write" in result.out
+    mean = load_model(tmp_path / "new" / "mean.pt")
+    bias = next(name for name, _ in network.named_parameters() if name.startswith("head.4.bias"))
+    torch.testing.assert_close(mean.weights[bias], one.weights[bias] + 0.4)
+    assert (tmp_path / "new" / "mean.yaml").is_file()
+
+    result = run_trace(monkeypatch, capsys, *given[:2], tmp_path / "none.pt", "--output", tmp_path / "x.pt")
+    assert result.code == 2
+    assert "none.pt: no such model file" in result.err
+    result = run_trace(monkeypatch, capsys, *given[:-1], "2", "--output", tmp_path / "x.pt")
+    assert result.code == 2
+    assert not (tmp_path / "x.pt").exists()
