@@ -13,12 +13,14 @@ from trace_ros.resources import models_directory
 from trace_ros.robot import RobotDescription
 from trace_ros.sim.course import Course, simulate_course
 
-NAMES = sorted(path.parent.name for path in models_directory().glob("*/trace.pt"))
+MODELS = sorted(models_directory().glob("*/trace*.pt"))
+
+every_model = pytest.mark.parametrize("path", MODELS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_it_is_small_and_its_card_names_the_robot_beside_which_it_stands(name):
-    path = models_directory() / name / "trace.pt"
+@every_model
+def test_it_is_small_and_its_card_names_the_robot_beside_which_it_stands(path):
+    name = path.parent.name
     model = load_model(path)
     model.check_robot(RobotDescription.load(name))
     assert path.stat().st_size < 4e6
@@ -26,14 +28,14 @@ def test_it_is_small_and_its_card_names_the_robot_beside_which_it_stands(name):
     assert model.card.command.startswith(f"trace train --robot {name}")
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_it_walks_its_robot_with_and_without_torque(name):
+@every_model
+def test_it_walks_its_robot_with_and_without_torque(path):
     torch.set_num_threads(1)
-    robot = RobotDescription.load(name)
+    robot = RobotDescription.load(path.parent.name)
     course = Course.load("demo").model_copy(update={"duration": 12.0, "patches": ()})
     log = simulate_course(course, robot, 4).measured
     silent = dataclasses.replace(log, joint_torque=None, torque_source="none")
-    estimator = TraceEstimator.load(models_directory() / name / "trace.pt", robot)
+    estimator = TraceEstimator.load(path, robot)
     way = log.reference.path_length_m
     assert way > 3.0
     for run in run_logs(estimator, [log, silent], ["torque", "no torque"]):
