@@ -73,7 +73,7 @@ def test_options_named_in_the_text_are_of_some_command(document: Path) -> None:
 
 @every_document
 def test_tools_take_the_options_beside_them(document: Path) -> None:
-    for tool, rest in re.findall(r"(tools/\w+\.py)((?:[^\n`]|\\\n)*)", document.read_text(encoding="utf-8")):
+    for tool, rest in re.findall(r"(tools/\w+\.py)((?:\\\n|[^\n`])*)", document.read_text(encoding="utf-8")):
         named = set(re.findall(r"(?<!\S)--[a-z][a-z-]*", rest))
         assert named - options_of_tool(ROOT / tool) == set(), tool
 

@@ -1,5 +1,9 @@
 """A file is whole or not there."""
 
+import os
+import subprocess
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -32,3 +36,35 @@ def test_a_folder_in_the_way_stays(tmp_path):
     with pytest.raises(OSError, match="Is a directory"), whole_file(tmp_path / "a.npz"):
         pass
     assert (tmp_path / "a.npz").is_dir()
+
+
+def test_a_link_stays_a_link(tmp_path):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "a.txt").write_text("old")
+    (tmp_path / "a.txt").symlink_to(tmp_path / "there" / "a.txt")
+    with whole_file(tmp_path / "a.txt") as temporary:
+        temporary.write_text("new")
+    assert (tmp_path / "a.txt").is_symlink()
+    assert (tmp_path / "there" / "a.txt").read_text() == "new"
+
+
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with subprocess.Popen(["cat", path], stdout=subprocess.PIPE) as reader:
+        with whole_file(path) as temporary:
+            temporary.write_text("all of it")
+        said, _ = reader.communicate(timeout=30)
+    assert said == b"all of it"
+    assert path.is_fifo()
+
+
+def test_what_a_process_has_open_is_written_to(tmp_path):
+    """As ``--json /dev/stdout`` with the output sent to a file."""
+    with (tmp_path / "out.txt").open("a") as stream:
+        stream.write("before ")
+        stream.flush()
+        with whole_file(Path(f"/proc/self/fd/{stream.fileno()}")) as temporary:
+            temporary.write_text("the result")
+        assert os.fstat(stream.fileno()).st_nlink == 1
+    assert (tmp_path / "out.txt").read_text() == "before the result"

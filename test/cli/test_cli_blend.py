@@ -29,3 +29,18 @@ def test_a_mean_is_written_and_loads(tmp_path, monkeypatch, capsys):
     result = run_trace(monkeypatch, capsys, *given[:-1], "2", "--output", tmp_path / "x.pt")
     assert result.code == 2
     assert not (tmp_path / "x.pt").exists()
+
+    (tmp_path / "way.yaml").mkdir()
+    before = (tmp_path / "one.pt").read_bytes()
+    for output, fault in (
+        ("one.pt", "one.pt: is one of the models to mix"),
+        ("x.yaml", "x.yaml: is the name of the model's card, give the model's: "),
+        ("way.pt", "way.yaml: is a folder, expected a file"),
+    ):
+        result = run_trace(monkeypatch, capsys, *given, "--output", tmp_path / output)
+        assert result.code == 2
+        assert fault in result.err
+        assert result.err.count("\n") == 1
+    assert (tmp_path / "one.pt").read_bytes() == before
+    assert not (tmp_path / "x.yaml").exists()
+    assert not (tmp_path / "way.pt").exists()

@@ -8,6 +8,8 @@ from untrained import export_untrained
 
 from trace_ros.errors import TraceError
 from trace_ros.estimator.checkpoint import export_model, load_model
+from trace_ros.estimator.network import NetworkConfig, TraceNetwork
+from trace_ros.resources import models_directory
 from trace_ros.robot import RobotDescription
 from trace_ros.training.blending import blend
 from trace_ros.training.initialisation import describe_start
@@ -50,20 +52,34 @@ def test_what_has_no_mean_is_refused(models, tmp_path):
     one, two = models
     with pytest.raises(TraceError, match=r"share 1\.5"):
         blend(one, two, 1.5)
-    stranger = one.network()
     torch.manual_seed(9)
-    with torch.no_grad():
-        for value in stranger.parameters():
-            value.copy_(torch.randn_like(value))
-    export_model(stranger, one.card, tmp_path / "stranger.pt")
+    export_model(TraceNetwork(), one.card, tmp_path / "stranger.pt")
     with pytest.raises(TraceError, match=r"stranger\.pt: their weights have nothing in common"):
         blend(one, load_model(tmp_path / "stranger.pt"), 0.5)
+    small = NetworkConfig(hidden=64)
+    card = one.card.model_copy(update={"network": small})
+    export_model(TraceNetwork(small), card, tmp_path / "small.pt")
+    with pytest.raises(TraceError, match=r"small\.pt: has network\.hidden 64 instead of 128, unlike .*one\.pt"):
+        blend(one, load_model(tmp_path / "small.pt"), 0.5)
     broken = one.network()
     with torch.no_grad():
         broken.head[0].bias.fill_(float("nan"))
     export_model(broken, one.card, tmp_path / "broken.pt")
+    for pair in ((one, load_model(tmp_path / "broken.pt")), (load_model(tmp_path / "broken.pt"), one)):
+        with pytest.raises(TraceError, match=r"broken\.pt: damaged: it has weights that are not numbers"):
+            blend(*pair, 0.5)
+    for update in ({"robot": "a1"}, {"robot_fingerprint": "of longer legs"}):
+        export_model(one.network(), one.card.model_copy(update=update), tmp_path / "other.pt")
+        with pytest.raises(TraceError, match=r"other\.pt: not a model for the go2 of .*one\.pt"):
+            blend(one, load_model(tmp_path / "other.pt"), 0.5)
+
+
+def test_models_that_ship_and_were_trained_apart_are_refused():
+    folder = models_directory() / "go2"
+    apart, further = (load_model(folder / f"{name}.pt") for name in ("trace_equal", "trace_contacts"))
+    shipped = load_model(folder / "trace.pt")
     with pytest.raises(TraceError, match="nothing in common"):
-        blend(one, load_model(tmp_path / "broken.pt"), 0.5)
-    export_model(one.network(), one.card.model_copy(update={"robot": "a1"}), tmp_path / "a1.pt")
-    with pytest.raises(TraceError, match=r"a1\.pt: a model for a1, .*one\.pt is one for go2"):
-        blend(one, load_model(tmp_path / "a1.pt"), 0.5)
+        blend(apart, shipped, 0.5)
+    _, card = blend(further, shipped, 0.5)
+    assert card.training["blend"]["share"] == 0.5
+    assert card.training["blend"]["earlier"]["share"] == further.card.training["blend"]["share"] == 0.3

@@ -7,14 +7,15 @@ from typing import Annotated
 
 import typer
 
-from trace_ros.cli.common import check_output, console
+from trace_ros.cli.common import check_model_output, console
+from trace_ros.errors import TraceError
 
 
 def blend(
     model: Annotated[Path, typer.Argument(help="Model whose card is kept: as a rule the one trained further.")],
     other: Annotated[Path, typer.Argument(help="Model to mix in: as a rule the one that training began from.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Model to write; its card goes beside it.")],
-    share: Annotated[float, typer.Option(help="Of the other's weights.", min=0.0, max=1.0)] = 0.5,
+    share: Annotated[float, typer.Option(help="Of the other's weights; 0 is the first model.", min=0.0, max=1.0)] = 0.5,
 ) -> None:
     """Mix the weights of a model and of one that was trained on from it.
 
@@ -22,7 +23,10 @@ def blend(
     keeps much of either; which share is best, tell logs that neither was trained on: trace evaluate --model one.pt
     --model mean.pt. The mean's covariance has to be fitted anew: trace calibrate --write.
     """
-    check_output(output)
+    check_model_output(output)
+    for given in (model, other):
+        if output.exists() and given.exists() and output.samefile(given):
+            raise TraceError(f"{output}: is one of the models to mix: give another --output")
     # Imported here, so that --help and the other commands need not wait for torch.
     from trace_ros.estimator.checkpoint import export_model, load_model
     from trace_ros.training.blending import blend as mean_of

@@ -78,6 +78,19 @@ def check_output(path: Path | None, *, folder: bool = False) -> None:
         raise TraceError(f"{path}: cannot be written (no permission in {there})")
 
 
+def check_model_output(path: Path) -> None:
+    """`check_output` of a model that is to be written, and of the card beside it.
+
+    Raises:
+        TraceError: as of `check_output`, or the name is that of the card.
+    """
+    check_output(path)
+    card = path.with_suffix(".yaml")
+    if card == path:
+        raise TraceError(f"{path}: is the name of the model's card, give the model's: {path.with_suffix('.pt')}")
+    check_output(card)
+
+
 def write_json(path: Path, data: Any) -> None:
     """Write a result for machines. NaN is no JSON and is refused rather than written.
 

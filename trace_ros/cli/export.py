@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from trace_ros.cli.common import check_output, console, write_json
+from trace_ros.cli.common import check_model_output, check_output, console, write_json
 from trace_ros.errors import TraceError
 from trace_ros.robot import RobotDescription
 
@@ -28,7 +28,7 @@ def export(
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write the model card here.")] = None,
 ) -> None:
     """Write a trained network as one TorchScript file, with its model card beside it."""
-    check_output(output)
+    check_model_output(output)
     check_output(json_file)
     # Imported here, so that --help and the other commands need not wait for torch.
     from trace_ros.baselines.registry import load_estimator

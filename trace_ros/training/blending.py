@@ -12,18 +12,19 @@ import torch
 from trace_ros.errors import TraceError
 from trace_ros.estimator.checkpoint import LoadedModel, ModelCard
 from trace_ros.estimator.network import TraceNetwork
-from trace_ros.training.initialisation import BLEND, check_start, describe_start
+from trace_ros.training.initialisation import BLEND, describe_start, network_differences
 
 _LEAST_COSINE = 0.5
-"""Between the weights of two models: after hours of further training 0.9, of independent trainings about 0."""
+"""Between the matrices of two models: after hours of further training 0.98, of independent trainings 0.1."""
 
 
 def blend(model: LoadedModel, other: LoadedModel, share: float) -> tuple[TraceNetwork, ModelCard]:
     """The mean of two models.
 
     Args:
-        model: its card is kept, with the other's origin and share under ``training.blend`` and without figures, which
-            have to be measured anew. So has the error model, which is the first model's.
+        model: its card is kept, with the other's origin and share under ``training.blend`` (an earlier blend under
+            ``earlier`` in it) and without figures, which have to be measured anew. So has the error model, which is the
+            first model's.
         other: of the same robot and the same network.
         share: of the other's weights, 0 to 1.
 
@@ -37,15 +38,20 @@ def blend(model: LoadedModel, other: LoadedModel, share: float) -> tuple[TraceNe
         raise TraceError(f"share {share:g}: must lie between 0 and 1")
     card = model.card
     if other.card.robot_fingerprint != card.robot_fingerprint or other.card.robot != card.robot:
-        raise TraceError(f"{other.path}: a model for {other.card.robot}, {model.path} is one for {card.robot}")
-    check_start(other, card.network)
+        raise TraceError(f"{other.path}: not a model for the {card.robot} of {model.path}, or one of other dimensions")
+    if what := network_differences(other, card.network):
+        raise TraceError(f"{other.path}: has {what}, unlike {model.path}: the two have no mean")
     network = model.network()
     theirs = other.network().state_dict()
     ours = network.state_dict()
-    trained = [name for name, _ in network.named_parameters()]
-    one, two = (torch.cat([values[name].flatten() for name in trained]) for values in (ours, theirs))
+    for one_of, values in ((model, ours), (other, theirs)):
+        if not all(bool(torch.isfinite(value).all()) for value in values.values()):
+            raise TraceError(f"{one_of.path}: damaged: it has weights that are not numbers")
+    # Biases are alike in all networks: those of the gates start with the same time constants.
+    matrices = [name for name, value in network.named_parameters() if value.dim() >= 2]
+    one, two = (torch.cat([values[name].flatten() for name in matrices]) for values in (ours, theirs))
     cosine = float(torch.nn.functional.cosine_similarity(one, two, dim=0))
-    if not cosine >= _LEAST_COSINE:
+    if cosine < _LEAST_COSINE:
         raise TraceError(
             f"{model.path} and {other.path}: their weights have nothing in common (cosine {cosine:.2f}): only a model "
             "and one that was trained on from it have a mean that means something"
@@ -57,4 +63,6 @@ def blend(model: LoadedModel, other: LoadedModel, share: float) -> tuple[TraceNe
         }
     )
     origin = {"share": share, **describe_start(other)}
+    if BLEND in card.training:
+        origin["earlier"] = card.training[BLEND]
     return network, card.model_copy(update={"training": {**card.training, BLEND: origin}, "figures": {}})

@@ -42,11 +42,15 @@ def check_start(model: LoadedModel, config: NetworkConfig) -> None:
     Raises:
         TraceError: sizes or parametrisation differ.
     """
+    if what := network_differences(model, config):
+        raise TraceError(f"{model.path}: cannot start from it, it has {what}: change the training config, or the model")
+
+
+def network_differences(model: LoadedModel, config: NetworkConfig) -> str:
+    """In which keys the network of a model is another; empty if in none."""
     theirs, ours = model.card.network.model_dump(), config.model_dump()
     differing = [key for key in ours if key not in _START_ONLY and theirs[key] != ours[key]]
-    if differing:
-        what = ", ".join(f"network.{key} {theirs[key]!r} instead of {ours[key]!r}" for key in differing)
-        raise TraceError(f"{model.path}: cannot start from it, it has {what}: change the training config, or the model")
+    return ", ".join(f"network.{key} {theirs[key]!r} instead of {ours[key]!r}" for key in differing)
 
 
 @torch.no_grad()
