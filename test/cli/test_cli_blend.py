@@ -33,7 +33,8 @@ def test_a_mean_is_written_and_loads(tmp_path, monkeypatch, capsys):
     (tmp_path / "way.yaml").mkdir()
     before = (tmp_path / "one.pt").read_bytes()
     for output, fault in (
-        ("one.pt", "one.pt: is one of the models to mix"),
+        ("one.pt", "one.pt, which belongs to a model to mix"),
+        ("one.bin", "one.yaml, which belongs to a model to mix"),
         ("x.yaml", "x.yaml: is the name of the model's card, give the model's: "),
         ("way.pt", "way.yaml: is a folder, expected a file"),
     ):

@@ -25,8 +25,12 @@ def blend(
     """
     check_model_output(output)
     for given in (model, other):
-        if output.exists() and given.exists() and output.samefile(given):
-            raise TraceError(f"{output}: is one of the models to mix: give another --output")
+        # The cards stand beside the models: of one stem, they would be one file.
+        for new, old in ((output, given), (output.with_suffix(".yaml"), given.with_suffix(".yaml"))):
+            if new.exists() and old.exists() and new.samefile(old):
+                raise TraceError(
+                    f"{output}: would replace {old}, which belongs to a model to mix: give another --output"
+                )
     # Imported here, so that --help and the other commands need not wait for torch.
     from trace_ros.estimator.checkpoint import export_model, load_model
     from trace_ros.training.blending import blend as mean_of

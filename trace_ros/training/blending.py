@@ -56,12 +56,7 @@ def blend(model: LoadedModel, other: LoadedModel, share: float) -> tuple[TraceNe
             f"{model.path} and {other.path}: their weights have nothing in common (cosine {cosine:.2f}): only a model "
             "and one that was trained on from it have a mean that means something"
         )
-    network.load_state_dict(
-        {
-            name: torch.lerp(value, theirs[name], share) if value.is_floating_point() else value
-            for name, value in ours.items()
-        }
-    )
+    network.load_state_dict({name: torch.lerp(value, theirs[name], share) for name, value in ours.items()})
     origin = {"share": share, **describe_start(other)}
     if BLEND in card.training:
         origin["earlier"] = card.training[BLEND]
