@@ -1,8 +1,13 @@
-"""Changing single values of a training config."""
+"""Training configs: the shipped ones, changing single values, and what is refused in one line."""
+
+from pathlib import Path
 
 import pytest
+import torch
+import yaml
 
 from trace_ros.errors import TraceError
+from trace_ros.resources import config_directory
 from trace_ros.training.config import TrainingConfig
 
 
@@ -33,3 +38,74 @@ def test_a_bad_change_is_one_line(change, message):
     with pytest.raises(TraceError, match=message) as caught:
         TrainingConfig.load("trace", [change])
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "simulation"), [("trace", 6029, "simulation.yaml"), ("paper", 2029, "simulation_paper.yaml")]
+)
+def test_shipped_configs_load(name, rows, simulation):
+    config = TrainingConfig.load(name)
+    assert config.rows == rows
+    assert config.simulation == config_directory() / "training" / simulation
+
+
+def test_the_shipped_recipe_names_every_key():
+    """The YAML is the one visible place of all defaults: none may hide in the code."""
+    file = yaml.safe_load((config_directory() / "training" / "trace.yaml").read_text())
+
+    def keys(data: object) -> object:
+        return {key: keys(value) for key, value in data.items()} if isinstance(data, dict) else None
+
+    assert keys(file) == keys(TrainingConfig().model_dump(mode="json"))
+
+
+def test_the_papers_config_is_the_papers():
+    config = TrainingConfig.load("paper")
+    optimiser = config.optimiser
+    assert (optimiser.learning_rate, optimiser.schedule, optimiser.gradient_clip) == (3e-4, "constant", 0)
+    assert (config.batch, config.segment, config.rollout_samples) == (400, 100, 2000)
+    assert config.loss.drift == config.tilt_correction_rate == optimiser.ema_decay == 0
+    assert (config.network.acceleration, config.network.increments, config.network.memory) == ("measured", "direct", 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("bacth: 3", "unknown key 'bacth'"),
+        ("loss: {beta: 0}", "loss.beta"),
+        ("optimiser: {schedule: linear}", "optimiser.schedule"),
+        ("loss: {foot: .inf}", "loss.foot"),
+        ("feedback: {tilt_offset: .nan}", "feedback.tilt_offset"),
+        ("batch: [", "not valid YAML"),
+        ("- 1", "file"),
+    ],
+)
+def test_bad_configs_are_refused(tmp_path, text, said):
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(TraceError) as caught:
+        TrainingConfig.load(path)
+    assert said in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_config_lists_the_known_ones():
+    known = "a1, legolas, mlp, nmn, paper, simulation, simulation_a1, simulation_paper, trace"
+    with pytest.raises(TraceError, match=f"no such file; .* has {known}"):
+        TrainingConfig.load("fast")
+
+
+def test_an_empty_config_is_the_default(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("")
+    assert TrainingConfig.load(path).model_copy(update={"simulation": Path("simulation.yaml")}) == TrainingConfig()
+
+
+def test_auto_precision_follows_the_machine(monkeypatch):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
+    assert TrainingConfig(precision="auto").bfloat16
+    assert not TrainingConfig(precision="float32").bfloat16
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True})
+    assert not TrainingConfig(precision="auto").bfloat16
+    assert TrainingConfig(precision="bfloat16").bfloat16

@@ -190,15 +190,21 @@ class TrainingConfig(CommonTraining):
     tilt_correction_rate: NonNegative = 0.5
 
 
-def read_config(config: str | Path, changes: Sequence[str] = ()) -> tuple[dict[str, Any], Path]:
-    """What a training config holds, and its file; see `CommonTraining.load`.
+def read_config(
+    config: str | Path, changes: Sequence[str] = (), folder: str = "training"
+) -> tuple[dict[str, Any], Path]:
+    """What a config holds, and its file; see `CommonTraining.load`.
+
+    Args:
+        config, changes: see there.
+        folder: within ``config/``, of the configs with a name.
 
     Raises:
-        TraceError: no such file, or not YAML.
+        TraceError: no such file, not YAML, or a change that cannot be made.
     """
     path = Path(config)
     if path.suffix not in (".yaml", ".yml"):
-        path = config_directory() / "training" / f"{config}.yaml"
+        path = config_directory() / folder / f"{config}.yaml"
     if not path.is_file():
         known = ", ".join(sorted(file.stem for file in path.parent.glob("*.yaml"))) or "none"
         raise TraceError(f"{path}: no such file; {path.parent} has {known}")

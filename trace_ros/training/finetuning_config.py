@@ -10,9 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from trace_ros.errors import TraceError
 from trace_ros.references import ReferenceSettings
-from trace_ros.resources import config_directory, read_yaml_on_base
 from trace_ros.robot import describe_validation_error
-from trace_ros.training.config import set_key
+from trace_ros.training.config import read_config
 
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
@@ -153,16 +152,7 @@ class FineTuningConfig(BaseModel):
         Raises:
             TraceError: no such file, not YAML, or an unknown or bad key.
         """
-        path = Path(config)
-        if path.suffix not in (".yaml", ".yml"):
-            path = config_directory() / "finetuning" / f"{config}.yaml"
-        if not path.is_file():
-            known = ", ".join(sorted(file.stem for file in path.parent.glob("*.yaml"))) or "none"
-            raise TraceError(f"{path}: no such file; {path.parent} has {known}")
-        data = read_yaml_on_base(path)
-        data = {} if data is None else data
-        for change in changes:
-            set_key(data, change)
+        data, path = read_config(config, changes, "finetuning")
         return cls.parse(data, " ".join((str(path), *changes)))
 
     @classmethod
