@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Train several recipes on the very same rollouts with the same budget, and judge them on the same courses.
 
-    trace rollouts --output out/rollouts --count 800 --seed 1
-    python tools/compare_recipes.py --rollouts out/rollouts --jobs 2 --output out/recipes
+    python tools/compare_recipes.py --jobs 2 --output out/recipes
+    python tools/compare_recipes.py --jobs 2 --output out/recipes --courses gaits       # the same models, other courses
 
-Recipes are changes of the default config (config/recipes.yaml). The budget is visits of samples, so that nothing else
-on the machine can favour a recipe; with --hours it is wall-clock time, and the machine must be left alone. Each job
-trains with one thread: give as many jobs as there are cores. Stopped with Ctrl-C, the same command goes on with what is
-not done. Prints a Markdown table and writes recipes.json beside the models.
+Recipes are changes of the default config, or other configs (config/recipes.yaml). Each config's rollouts are simulated
+first, as many and with the same seed. The budget is visits of samples, so that nothing else on the machine can favour a
+recipe; with --hours it is wall-clock time, and the machine must be left alone. Each job trains with one thread: give as
+many jobs as there are cores. Stopped with Ctrl-C, the same command goes on with what is not done. Prints a Markdown
+table and writes recipes-COURSES.json beside the models.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +29,54 @@ from trace_ros.cli.common import console, say, write_json
 from trace_ros.errors import TraceError
 from trace_ros.evaluation.courses import evaluate_courses, mean_rows
 from trace_ros.resources import config_directory, read_yaml
-from trace_ros.training.config import TrainingConfig
+from trace_ros.training.config import CommonTraining
+from trace_ros.training.methods import load_training
+
+DEFAULT = "trace"
+"""Config that recipes change."""
 
 TRACE = Path(sys.executable).parent / "trace"
 
 
+@dataclass(frozen=True)
+class Recipe:
+    """How a model is trained.
+
+    Attributes:
+        config: name in config/training.
+        changes: ``key=value``, of that config.
+    """
+
+    config: str = DEFAULT
+    changes: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, data: Any, source: str) -> Recipe:
+        """From YAML: a list of changes of the default config, or ``{config: ..., changes: [...]}``.
+
+        Raises:
+            TraceError: neither, or a config or change that does not exist.
+        """
+        given = {"changes": data} if isinstance(data, list) else data
+        if not isinstance(given, dict) or set(given) - {"config", "changes"}:
+            raise TraceError(f"{source}: expected a list of key=value, or config and changes")
+        changes = given.get("changes", [])
+        if not isinstance(changes, list) or not all(isinstance(change, str) for change in changes):
+            raise TraceError(f"{source}: changes must be a list of key=value")
+        recipe = cls(str(given.get("config", DEFAULT)), tuple(changes))
+        recipe.load()
+        return recipe
+
+    def load(self) -> CommonTraining:
+        """The training's config."""
+        return load_training(self.config, self.changes)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rollouts", type=Path, required=True, help="folder of trace rollouts")
     parser.add_argument("--output", type=Path, default=Path("out/recipes"))
+    parser.add_argument("--rollouts", type=Path, help="folder of rollouts, one folder a simulation [OUTPUT/rollouts]")
+    parser.add_argument("--count", type=int, default=800, help="rollouts of a simulation, where they are missing [800]")
     parser.add_argument("--recipes", type=Path, default=config_directory() / "recipes.yaml")
     parser.add_argument("--only", nargs="*", help="names of recipes; default: all")
     parser.add_argument("--visits", type=float, default=2.25e7, help="of samples, budget of each training [2.25e7]")
@@ -62,7 +104,8 @@ def compare(arguments: argparse.Namespace) -> int:
         for name in recipes
         for seed in arguments.seeds
     }
-    train_all(trainings, recipes, arguments)
+    folders = rollouts_of([recipes[name] for name, _ in trainings], arguments)
+    train_all(trainings, recipes, folders, arguments)
     models = {run: folder / "trace.pt" for run, folder in trainings.items()}
     say(f"judging {len(models)} models on {arguments.courses}")
     rows = evaluate_courses(list(models.values()), arguments.courses, arguments.robot, jobs=arguments.jobs)
@@ -71,23 +114,53 @@ def compare(arguments: argparse.Namespace) -> int:
         for (name, seed), model in models.items()
     ]
     command = " ".join(["tools/compare_recipes.py", *sys.argv[1:]])
-    write_json(output / "recipes.json", {"command": command, "rows": results})
+    write_json(output / f"recipes-{Path(arguments.courses).stem}.json", {"command": command, "rows": results})
     console.print(table(results))
     return 0
 
 
-def read_recipes(path: Path, only: list[str] | None) -> dict[str, list[str]]:
-    """Changes by name."""
-    recipes = read_yaml(path)
-    if not isinstance(recipes, dict) or not all(isinstance(changes, list) for changes in recipes.values()):
-        raise TraceError(f"{path}: must hold names with lists of key=value")
-    if unknown := [name for name in only or () if name not in recipes]:
-        raise TraceError(f"{path}: no recipe {unknown[0]!r}; there are: {', '.join(recipes)}")
-    return {name: changes for name, changes in recipes.items() if not only or name in only}
+def read_recipes(path: Path, only: list[str] | None) -> dict[str, Recipe]:
+    """Recipes by name.
+
+    Raises:
+        TraceError: no such file or recipe, or a bad one.
+    """
+    data = read_yaml(path)
+    if not isinstance(data, dict) or not data:
+        raise TraceError(f"{path}: must hold recipes by name")
+    if unknown := [name for name in only or () if name not in data]:
+        raise TraceError(f"{path}: no recipe {unknown[0]!r}; there are: {', '.join(data)}")
+    return {name: Recipe.read(own, f"{path}: {name}") for name, own in data.items() if not only or name in only}
+
+
+def rollouts_of(recipes: Sequence[Recipe], arguments: argparse.Namespace) -> dict[Path, Path]:
+    """Folders of rollouts by the file of the simulation that they are of; missing rollouts are simulated.
+
+    Raises:
+        TraceError: they cannot be.
+    """
+    parent: Path = arguments.rollouts or arguments.output / "rollouts"
+    folders: dict[Path, Path] = {}
+    for recipe in recipes:
+        simulation = recipe.load().simulation
+        if simulation in folders:
+            continue
+        folders[simulation] = folder = parent / simulation.stem
+        options = ["--config", recipe.config, "--output", str(folder), "--count", str(arguments.count), "--seed", "1"]
+        options += ["--robot", arguments.robot, "--jobs", str(arguments.jobs)]
+        finished = subprocess.run([TRACE, "rollouts", *options], check=False)
+        if finished.returncode == 130:
+            raise KeyboardInterrupt
+        if finished.returncode:
+            raise TraceError(f"{folder}: simulating failed with exit code {finished.returncode}")
+    return folders
 
 
 def train_all(
-    trainings: dict[tuple[str, int], Path], recipes: dict[str, list[str]], arguments: argparse.Namespace
+    trainings: dict[tuple[str, int], Path],
+    recipes: dict[str, Recipe],
+    folders: dict[Path, Path],
+    arguments: argparse.Namespace,
 ) -> None:
     """Train what has no model yet, some at a time; each in a process of its own with one thread."""
     waiting = [run for run, folder in trainings.items() if not (folder / "trace.pt").exists()]
@@ -96,7 +169,9 @@ def train_all(
         while waiting or running:
             while waiting and len(running) < arguments.jobs:
                 run = waiting.pop(0)
-                running[run] = start(run, trainings[run], recipes[run[0]], arguments)
+                recipe = recipes[run[0]]
+                rollouts = folders[recipe.load().simulation]
+                running[run] = start(run, trainings[run], recipe, rollouts, arguments)
             time.sleep(1.0)
             for run, process in list(running.items()):
                 if process.poll() is None:
@@ -113,15 +188,16 @@ def train_all(
 
 
 def start(
-    run: tuple[str, int], folder: Path, changes: list[str], arguments: argparse.Namespace
+    run: tuple[str, int], folder: Path, recipe: Recipe, rollouts: Path, arguments: argparse.Namespace
 ) -> subprocess.Popen[bytes]:
     name, seed = run
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / "checkpoint.pt").exists():
         options = ["--resume"]
     else:
-        sets = [part for change in changes for part in ("--set", change)]
-        options = ["--rollouts", str(arguments.rollouts), *budget(changes, arguments), "--seed", str(seed), *sets]
+        sets = [part for change in recipe.changes for part in ("--set", change)]
+        options = ["--config", recipe.config, "--rollouts", str(rollouts), "--seed", str(seed), *sets]
+        options += budget(recipe, arguments)
     say(f"training: {name}, seed {seed}")
     with (folder / "train.log").open("ab") as log:
         return subprocess.Popen(
@@ -132,11 +208,11 @@ def start(
         )
 
 
-def budget(changes: list[str], arguments: argparse.Namespace) -> list[str]:
+def budget(recipe: Recipe, arguments: argparse.Namespace) -> list[str]:
     """Options of ``trace train``. Steps of recipes with other batches or segments are that much fewer or more."""
     if arguments.hours is not None:
         return ["--hours", f"{arguments.hours:g}"]
-    config = TrainingConfig.load("trace", changes)
+    config = recipe.load()
     return ["--steps", str(max(1, round(arguments.visits / (config.batch * config.segment))))]
 
 
@@ -148,13 +224,14 @@ def export(folder: Path, robot: str) -> None:
         raise TraceError(f"{folder}: {finished.stderr.strip()}")
 
 
-def result(name: str, seed: int, changes: list[str], folder: Path, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def result(name: str, seed: int, recipe: Recipe, folder: Path, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Means over all courses and their seeds, and what the training saw."""
     mean = next(row for row in mean_rows(rows) if row["course"] is None)
     card = read_yaml(folder / "trace.yaml")
     return {
         "recipe": name,
-        "changes": changes,
+        "config": recipe.config,
+        "changes": list(recipe.changes),
         "seed": seed,
         "steps": card["steps"],
         "samples": card["samples"],

@@ -91,8 +91,7 @@ def test_bad_configs_are_refused(tmp_path, text, said):
 
 
 def test_an_unknown_config_lists_the_known_ones():
-    known = "a1, legolas, mlp, nmn, paper, simulation, simulation_a1, simulation_paper, trace"
-    with pytest.raises(TraceError, match=f"no such file; .* has {known}"):
+    with pytest.raises(TraceError, match=r"no such file; .* has a1, legolas, mlp, nmn, one_gait, paper, trace$"):
         TrainingConfig.load("fast")
 
 

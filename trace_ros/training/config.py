@@ -206,7 +206,8 @@ def read_config(
     if path.suffix not in (".yaml", ".yml"):
         path = config_directory() / folder / f"{config}.yaml"
     if not path.is_file():
-        known = ", ".join(sorted(file.stem for file in path.parent.glob("*.yaml"))) or "none"
+        names = sorted(file.stem for file in path.parent.glob("*.yaml") if not file.stem.startswith("simulation"))
+        known = ", ".join(names) or "none"
         raise TraceError(f"{path}: no such file; {path.parent} has {known}")
     data = read_yaml_on_base(path)
     data = {} if data is None else data

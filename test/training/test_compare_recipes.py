@@ -1,0 +1,113 @@
+"""tools/compare_recipes.py: what a recipe may be, and which rollouts and budget each gets."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import yaml
+
+from trace_ros.errors import TraceError
+from trace_ros.sim.rollout import SimulationConfig
+
+TOOL = Path(__file__).parents[2] / "tools" / "compare_recipes.py"
+RECIPES = Path(__file__).parents[2] / "config" / "recipes.yaml"
+
+
+@pytest.fixture(scope="module")
+def tool() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("compare_recipes", TOOL)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["compare_recipes"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def given(folder: Path, **changes: object) -> argparse.Namespace:
+    settings = {"rollouts": None, "output": folder, "count": 3, "robot": "go2", "jobs": 1, "hours": None, "visits": 1e6}
+    return argparse.Namespace(**{**settings, **changes})
+
+
+def test_the_shipped_recipes_are_configs_that_differ(tool):
+    recipes = tool.read_recipes(RECIPES, None)
+    assert recipes["default"] == tool.Recipe()
+    configs = [recipe.load() for recipe in recipes.values()]
+    assert all(config != other for index, config in enumerate(configs) for other in configs[:index])
+    assert recipes["without foot-aware attention"].load().method == "mlp"
+
+
+def test_without_policy_randomisation_there_is_one_gait_and_nothing_else_changes(tool):
+    recipes = tool.read_recipes(RECIPES, ["default", "without policy randomisation"])
+    default, one = (SimulationConfig.load(recipe.load().simulation) for recipe in recipes.values())
+    assert (one.policy.action_scale, one.policy.action_bias_ratio, one.policy.low_pass) == ((1, 1), 0, (0, 0))
+    assert one.model_copy(update={"policy": default.policy}) == default
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[]", "must hold recipes by name"),
+        ("{a: 3}", "a: expected a list of key=value, or config and changes"),
+        ("{a: {confg: trace}}", "a: expected a list"),
+        ("{a: {changes: loss.foot=0}}", "a: changes must be a list"),
+        ("{a: [3]}", "a: changes must be a list"),
+        ("{a: [loss.feet=0]}", r"loss\.feet"),
+        ("{a: {config: unheard}}", "no such file"),
+    ],
+)
+def test_bad_recipes_are_one_line(tool, tmp_path, text, message):
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(TraceError, match=message) as caught:
+        tool.read_recipes(path, None)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_recipe_lists_those_there_are(tool):
+    with pytest.raises(TraceError, match="no recipe 'fast'; there are: default, without L_model"):
+        tool.read_recipes(RECIPES, ["fast"])
+
+
+def test_all_see_as_many_samples_whatever_their_batch(tool, tmp_path):
+    default, wide, long = tool.Recipe(), tool.Recipe(changes=("batch=128",)), tool.Recipe(changes=("segment=200",))
+    steps = [int(tool.budget(recipe, given(tmp_path))[1]) for recipe in (default, wide, long)]
+    assert steps[0] == round(1e6 / 6400)
+    assert steps[1] == steps[2] == round(1e6 / 12800)
+    assert tool.budget(wide, given(tmp_path, hours=0.5)) == ["--hours", "0.5"]
+
+
+def command(tmp_path: Path, code: int) -> Path:
+    """Stands where ``trace`` would, and notes what it was asked for."""
+    path = tmp_path / "trace"
+    path.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\nexit {code}\n')
+    path.chmod(0o755)
+    return path
+
+
+def test_each_simulation_is_asked_for_once(tool, tmp_path, monkeypatch):
+    monkeypatch.setattr(tool, "TRACE", command(tmp_path, 0))
+    recipes = [tool.Recipe(), tool.Recipe(changes=("loss.foot=0",)), tool.Recipe("one_gait"), tool.Recipe("mlp")]
+    folders = tool.rollouts_of(recipes, given(tmp_path))
+    assert {simulation.name: folder for simulation, folder in folders.items()} == {
+        "simulation.yaml": tmp_path / "rollouts" / "simulation",
+        "simulation_one_gait.yaml": tmp_path / "rollouts" / "simulation_one_gait",
+    }
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert [line.split()[:3] for line in asked] == [["rollouts", "--config", name] for name in ("trace", "one_gait")]
+
+
+def test_a_simulation_that_fails_ends_it(tool, tmp_path, monkeypatch):
+    monkeypatch.setattr(tool, "TRACE", command(tmp_path, 2))
+    with pytest.raises(TraceError, match="simulating failed with exit code 2"):
+        tool.rollouts_of([tool.Recipe()], given(tmp_path))
+    monkeypatch.setattr(tool, "TRACE", command(tmp_path, 130))
+    with pytest.raises(KeyboardInterrupt):
+        tool.rollouts_of([tool.Recipe()], given(tmp_path))
+
+
+def test_recipes_file_is_read_in_its_order(tool):
+    assert list(tool.read_recipes(RECIPES, None)) == list(yaml.safe_load(RECIPES.read_text()))
