@@ -10,6 +10,7 @@ import yaml
 from commands import run_trace
 from untrained import export_untrained
 
+from trace_ros.cli import calibrate
 from trace_ros.cli.calibrate import _fallen, _show_courses, _without_falls
 from trace_ros.errors import FallError, TraceError
 from trace_ros.estimator.checkpoint import load_model
@@ -52,7 +53,7 @@ def trace(files, monkeypatch, capsys):
 BASE = ("calibrate", "--courses", "small.yaml", "--model", "model.pt", "--jobs", "1")
 
 
-def test_fit_is_shown_and_written_and_is_what_is_judged_later(trace, files):
+def test_fit_is_shown_and_written_and_is_what_is_judged_later(trace, files, monkeypatch):
     before = load_model(files / "model.pt")
     result = trace(*BASE, "--seeds", "3", "--json", "c.json", "--plot", "out/c.png", "--write")
     assert result.code == 0, result.err
@@ -110,14 +111,27 @@ def test_fit_is_shown_and_written_and_is_what_is_judged_later(trace, files):
     assert kept["by_course"] == {"level": data["coverage"]}
     assert (files / "model.pt").read_bytes() == written
 
-    # Of two seeds that are fitted, each is judged by the fit to the other: here the same walk.
-    for seed in (8, 9):
+    # Of two seeds that are fitted, each is judged by the fit to the other: here the same walk. Walks with falls are
+    # left out, wherever they stand among the others.
+    for seed in (8, 9, 10, 11):
         shutil.copy(folder / "level_3.npz", folder / f"level_{seed}.npz")
-    two = ("--courses", folder, "--model", "model.pt", "--seeds", "8,9", "--held-out", "4")
+    every = calibrate._walk
+
+    def with_falls(walker, runs, jobs):
+        return [
+            None if run.seed in (10, 11) else walk for run, walk in zip(runs, every(walker, runs, jobs), strict=True)
+        ]
+
+    monkeypatch.setattr(calibrate, "_walk", with_falls)
+    two = ("--courses", folder, "--model", "model.pt", "--seeds", "8,10,9", "--held-out", "11,4")
     result = trace("calibrate", *two, "--json", "two.json", "--jobs", "1")
     assert result.code == 0, result.err
+    assert "left out, for the robot fell: level_10, level_11" in result.err
     assert "3 walks: these, and those fitted" in result.out
     several = json.loads((files / "two.json").read_text())
+    assert (several["seeds_fitted"], several["seeds_held_out"]) == ([8, 9], [4])
+    assert several["walks_left_out"] == ["level_10", "level_11"]
+    assert several["coverage"] == data["coverage"]  # the same walk twice gives the same fit
     assert several["walks_in_turn"] == 2
     assert several["by_course"] == {"level": several["coverage_with_those_in_turn"]}
     (own,) = (row["coverage"][0] for row in several["coverage_with_those_in_turn"] if row["axis"] == "roll, pitch")
