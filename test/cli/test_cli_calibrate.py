@@ -1,7 +1,9 @@
 """``trace calibrate``: what it prints and writes, and that the model stays what it was but for its card."""
 
 import json
+import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,8 @@ from commands import run_trace
 from untrained import export_untrained
 
 from trace_ros.cli import calibrate
-from trace_ros.cli.calibrate import _fallen, _show_courses, _without_falls
+from trace_ros.cli.calibrate import _fallen, _without_falls
+from trace_ros.cli.calibration_tables import show_courses
 from trace_ros.errors import FallError, TraceError
 from trace_ros.estimator.checkpoint import load_model
 from trace_ros.estimator.error_model import ErrorModel
@@ -20,7 +23,7 @@ from trace_ros.estimator.run import run_estimator
 from trace_ros.evaluation.calibration import Judgement
 from trace_ros.evaluation.calibration_walks import CalibrationSettings, Walker, walk_of
 from trace_ros.evaluation.courses import CourseRun
-from trace_ros.logs import SensorLog
+from trace_ros.logs import SensorLog, Trajectory
 from trace_ros.robot import RobotDescription
 
 SET = """
@@ -97,11 +100,12 @@ def test_fit_is_shown_and_written_and_is_what_is_judged_later(trace, files, monk
         own = getattr(alone, name)
         assert value == own if name == "name" else np.allclose(value, own, rtol=1e-3, atol=1e-6), name
 
-    # Judged by itself it is what it was when it was fitted; nothing is simulated or written.
+    # Judged by itself it is what it was when it was fitted; nothing is simulated or written, and seeds of a fit that
+    # are not there are not missed.
     written = (files / "model.pt").read_bytes()
     folder = next(files.glob("out/courses/small-*"))
     result = trace(
-        "calibrate", "--courses", folder, "--model", "model.pt", "--seeds", "3", "--keep", "--json", "k.json"
+        "calibrate", "--courses", folder, "--model", "model.pt", "--seeds", "3,201", "--keep", "--json", "k.json"
     )
     assert result.code == 0, result.err
     assert "0 walks to fit, 1 to judge, 0 to be simulated" in result.err
@@ -143,7 +147,7 @@ def test_fit_is_shown_and_written_and_is_what_is_judged_later(trace, files, monk
 def test_courses_are_told_one_by_one(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     good, sure = np.random.default_rng(0).normal(size=(2, 20_000, 6)) * [[[1.0]], [[3.0]]]
-    _show_courses({"flat": Judgement(good, good, 10.0, {}), "soft": Judgement(good, sure, 10.0, {})})
+    show_courses({"flat": Judgement(good, good, 10.0, {}), "soft": Judgement(good, sure, 10.0, {})})
     flat, soft = [line.split() for line in capsys.readouterr().out.splitlines() if "flat" in line or "soft" in line]
     assert "68" in flat
     assert "95" in flat
@@ -199,3 +203,45 @@ def test_walks_with_a_fall_are_left_out_and_named(files, monkeypatch, capsys):
     with pytest.raises(TraceError, match="fell in every walk to judge"):
         _without_falls([None, None], runs[:2], "judge")
     assert _without_falls([], [], "fit") == ([], [])
+
+
+def test_logs_are_judged_with_the_models_own_covariance(trace, files):
+    """The reference tells poses alone, late by 30 ms, and not of the first second."""
+    log = SensorLog.load(next(files.glob("out/courses/small-*/level_4.npz")))
+    true = log.reference
+    kept = true.stamp_ns > true.stamp_ns[0] + 1_000_000_000
+    poses = Trajectory(
+        true.stamp_ns[kept] + 30_000_000, true.position[kept], true.orientation[kept], np.zeros((kept.sum(), 3))
+    )
+    for name in ("one", "two"):
+        replace(log, reference=poses).save(files / f"{name}.npz")
+    replace(log, reference=None).save(files / "blind.npz")
+
+    result = trace("calibrate", "one.npz", "--model", "model.pt", "--json", "l.json", "--plot", "l.png")
+    assert result.code == 0, result.err
+    assert re.search(r"reference: it is 0\.0(28|29|30)\d* \+- 0\.0\d+ s late", result.err)
+    assert "twist" not in result.out
+    assert "1 sigma would hold its nominal share if it were larger by the factors: x, y" in " ".join(result.out.split())
+    assert (files / "l.png").read_bytes().startswith(b"\x89PNG")
+    one = json.loads((files / "l.json").read_text())
+    assert set(one["scales"]) == {"x, y", "z", "roll, pitch", "yaw"}
+    assert one["by_log"] == {"one": one["coverage"]}
+    before = (files / "model.pt").read_bytes()
+    result = trace("calibrate", "one.npz", "two.npz", "--model", "model.pt", "--json", "m.json", "--plot", "m.png")
+    assert result.code == 0, result.err
+    both = json.loads((files / "m.json").read_text())
+    assert both["coverage"] == one["coverage"]
+    assert both["by_log"] == {"one": one["coverage"], "two": one["coverage"]}
+    assert (files / "model.pt").read_bytes() == before
+
+    for arguments, message in (
+        (("one.npz", "--write"), "nothing to --write"),
+        (("blind.npz",), "has no reference"),
+        (("gone.npz",), "gone.npz: no such file"),
+        (("--imu-topic", "imu"), "no log is given"),
+        (("one.npz", "--robot", "a1"), "'go2'"),
+    ):
+        result = trace("calibrate", *arguments, "--model", "model.pt")
+        assert result.code == 2
+        assert message in result.err
+        assert result.err.strip().splitlines()[-1].startswith("error: ")

@@ -4,35 +4,47 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
+from trace_ros.bags import Topics
+from trace_ros.cli.calibrate_logs import judge_on_logs
+from trace_ros.cli.calibration_tables import show_courses, show_judgement
 from trace_ros.cli.common import check_output, console, progress_bar, say, write_json
-from trace_ros.cli.options import JsonOption, ModelOption, RobotOption, seed_numbers
+from trace_ros.cli.options import (
+    FrameOption,
+    ImuOption,
+    JointOption,
+    JsonOption,
+    ModelOption,
+    MountingOption,
+    ReferenceOption,
+    RobotOption,
+    TorqueOption,
+    chosen_topics,
+    read_settings,
+    seed_numbers,
+)
 from trace_ros.errors import TraceError
 from trace_ros.resources import models_directory
 from trace_ros.robot import RobotDescription
 
 if TYPE_CHECKING:
     from trace_ros.estimator.error_model import ErrorModel
-    from trace_ros.evaluation.calibration import Judgement
     from trace_ros.evaluation.calibration_walks import CalibrationSettings, Walk, Walker
     from trace_ros.evaluation.courses import CourseRun
 
-TOLERANCE = 0.05
-"""How far from nominal a coverage may be without being marked."""
-
-
-_OF_COURSE = ("vx", "vy", "vz", "x, y", "z", "roll, pitch", "yaw")
-"""Axes that are told course by course."""
-
 
 def calibrate(
+    logs: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="Logs to judge on instead: rosbag2 directories, .mcap, .db3, .npz or .csv with a reference."
+        ),
+    ] = None,
     robot: RobotOption = "go2",
     model: ModelOption = None,
     courses: Annotated[
@@ -53,8 +65,28 @@ def calibrate(
     write: Annotated[bool, typer.Option("--write", help="Put the fit into the model and its card.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Write the picture of the reliability here (PNG).")] = None,
     json_file: JsonOption = None,
+    imu_topic: ImuOption = None,
+    joint_topic: JointOption = None,
+    reference_topic: ReferenceOption = None,
+    imu_mounting: MountingOption = None,
+    imu_frame: FrameOption = None,
+    torque_source: TorqueOption = None,
 ) -> None:
-    """Fit the pose and twist covariance to a model's errors on simulated walks, and judge it on others."""
+    """Fit the pose and twist covariance to a model's errors on simulated walks, and judge it on others.
+
+    With logs nothing is simulated or fitted: the model's own covariance of the pose is held against their reference.
+    """
+    topics, reading = (
+        chosen_topics(imu_topic, joint_topic, reference_topic),
+        read_settings(imu_mounting, imu_frame, torque_source),
+    )
+    if logs:
+        if write:
+            raise TraceError("on logs the model's own covariance is judged, so there is nothing to --write")
+        judge_on_logs(logs, robot, model, topics, reading, config, plot, json_file)
+        return
+    if topics != Topics() or reading is not None:
+        raise TraceError("how messages are read is for logs, and no log is given")
     if keep and write:
         raise TraceError("--keep fits nothing, so there is nothing to --write")
     check_output(plot)
@@ -73,9 +105,7 @@ def calibrate(
     path = model or models_directory() / description.name / "trace.pt"
     loaded = load_model(path)
     loaded.check_robot(description)
-    for_fit, for_judging = _runs(courses, description, fitted, judged, cache or DEFAULT_CACHE)
-    if keep:
-        for_fit = []
+    for_fit, for_judging = _runs(courses, description, fitted, judged, cache or DEFAULT_CACHE, keep)
     runs = [*for_fit, *for_judging]
     missing = sum(not run.log.is_file() for run in runs)
     say(f"{len(for_fit)} walks to fit, {len(for_judging)} to judge, {missing} to be simulated; processes: {jobs}")
@@ -124,11 +154,11 @@ def calibrate(
         ],
     }
     title = f"{path} on {description.name}, {len(for_judging)} held-out walks"
-    _show(judgement, title)
+    show_judgement(judgement, title)
     if of_fitted:
-        _show(everything, f"{len(runs)} walks: these, and those fitted, each judged by a fit without its seed")
+        show_judgement(everything, f"{len(runs)} walks: these, and those fitted, each judged by a fit without its seed")
     if len(by_course) > 1:
-        _show_courses(by_course)
+        show_courses(by_course)
     if write:
         card = loaded.card
         kept = {name: value for name, value in result.items() if name not in ("command", "growth", "by_course")}
@@ -194,11 +224,12 @@ def _fit(
 
 
 def _runs(
-    courses: str, robot: RobotDescription, fitted: list[int], judged: list[int] | None, cache: Path
+    courses: str, robot: RobotDescription, fitted: list[int], judged: list[int] | None, cache: Path, keep: bool
 ) -> tuple[list[CourseRun], list[CourseRun]]:
+    """Walks to fit, none with ``keep``, and to judge: of a folder all seeds but those of fits."""
     from trace_ros.evaluation.courses import course_runs
 
-    for_fit = course_runs(courses, robot, None, fitted, cache)
+    for_fit = [] if keep else course_runs(courses, robot, None, fitted, cache)
     for_judging = course_runs(courses, robot, None, judged, cache)
     if judged is None and Path(courses).is_dir():
         for_judging = [run for run in for_judging if run.seed not in fitted]
@@ -207,46 +238,3 @@ def _runs(
     if both := sorted({run.seed for run in for_judging} & set(fitted)):
         raise TraceError(f"seed {both[0]} is both fitted and judged: --seeds and --held-out must differ")
     return for_fit, for_judging
-
-
-def _show(judgement: Judgement, title: str) -> None:
-    from trace_ros.evaluation.calibration import SIGMAS, nominal
-
-    table = Table(title=f"{title}\nerrors within 1, 2 and 3 sigma, %; points off nominal beside")
-    table.add_column("error of", no_wrap=True)
-    table.add_column("axis", no_wrap=True)
-    for sigma in SIGMAS:
-        table.add_column(f"{sigma} sigma\n({100 * nominal(sigma):.1f})", justify="right")
-    worst = 0.0
-    for row in judgement.rows():
-        cells = []
-        for sigma, share in zip(SIGMAS, row["coverage"], strict=True):
-            off = share - nominal(sigma)
-            worst = max(worst, abs(off))
-            cells.append(f"{100 * share:.1f} {100 * off:+5.1f}{'!' if abs(off) > TOLERANCE else ' '}")
-        last = row["axis"] == "all"
-        table.add_row(row["of"], row["axis"], *cells, style="bold" if last else None, end_section=last)
-    joint = [
-        f"{100 * share:.1f} {100 * (share - nominal(sigma)):+5.1f} "
-        for sigma, share in zip(SIGMAS, judgement.joint(), strict=True)
-    ]
-    table.add_row("position ellipsoid", "xyz", *joint)
-    console.print(table)
-    console.print(f"farthest from nominal: {100 * worst:.1f} points")
-
-
-def _show_courses(judgements: Mapping[str, Judgement]) -> None:
-    from trace_ros.evaluation.calibration import nominal
-
-    few = "of few walks, the errors that last a whole walk show as too many or too few"
-    title = f"course by course: errors within 1 ({100 * nominal(1):.1f}) and 2 ({100 * nominal(2):.1f}) sigma, %"
-    table = Table(title=f"{title}\n{few}")
-    rows = {course: judgement.rows() for course, judgement in judgements.items()}
-    table.add_column("course", no_wrap=True)
-    for row in next(iter(rows.values())):
-        if row["axis"] in _OF_COURSE:
-            table.add_column(f"{row['of'].split()[0]}\n{row['axis']}", justify="right")
-    for course, own in rows.items():
-        shares = [row["coverage"] for row in own if row["axis"] in _OF_COURSE]
-        table.add_row(course, *(f"{100 * share[0]:.0f} {100 * share[1]:.0f}" for share in shares))
-    console.print(table)

@@ -36,7 +36,7 @@ class Judgement:
     """Errors over their predicted standard deviations, on walks.
 
     Attributes:
-        twist: (K, 6) axes of `TWIST_AXES`.
+        twist: (K, 6) axes of `TWIST_AXES`; K = 0 where poses alone were judged.
         pose: (W, 6) relative poses over the horizon, axes of `POSE_AXES`.
         horizon_s: s.
         growth: for each shown horizon (s), (2, 6): the errors' 68.3 % quantile and the predicted standard deviation
@@ -51,12 +51,16 @@ class Judgement:
     def rows(self) -> list[dict[str, Any]]:
         """Coverage of each axis, then of several together: ``of``, ``axis``, ``coverage`` (three shares).
 
+        The twist's are left out where it was not judged.
+
         Where X and Y of the odometry frame point is chance, so x and y, and roll and pitch, stand together too.
         """
         rows = []
         pose = f"pose over {self.horizon_s:g} s"
         level: dict[str, list[int]] = {"x, y": [0, 1], "roll, pitch": [3, 4]}
         for kind, axes, ratio, groups in (("twist", TWIST_AXES, self.twist, {}), (pose, POSE_AXES, self.pose, level)):
+            if not len(ratio):
+                continue
             chosen = {axis: [index] for index, axis in enumerate(axes)} | groups | {"all": list(range(len(axes)))}
             rows += [{"of": kind, "axis": axis, "coverage": coverage(ratio[:, of])} for axis, of in chosen.items()]
         return rows
@@ -65,6 +69,11 @@ class Judgement:
         """Shares of the relative positions (three axes at once) within the ellipsoids that should hold as many."""
         square = (self.pose[:, :3] ** 2).sum(axis=1)
         return tuple(float(np.mean(square <= chi2.ppf(nominal(sigma), 3))) for sigma in SIGMAS)
+
+    def scales(self) -> dict[str, float]:
+        """Factors on the deviations of the relative pose by which 1 sigma would hold its nominal share."""
+        chosen = {"x, y": [0, 1], "z": [2], "roll, pitch": [3, 4], "yaw": [5]}
+        return {axis: float(np.quantile(np.abs(self.pose[:, of]), nominal(1))) for axis, of in chosen.items()}
 
     def worst(self) -> tuple[dict[str, Any], int, float]:
         """The row, the sigma and the deviation (a share) that are farthest from nominal."""

@@ -27,9 +27,15 @@ def plot_calibration(path: Path, judgement: Judgement, title: str = "") -> None:
     """
     figure = new_figure(13.0, 4.6)
     twist, pose, growth = figure.subplots(1, 3)
-    _reliability(twist, judgement.twist, TWIST_AXES, "twist")
+    if len(judgement.twist):
+        _reliability(twist, judgement.twist, TWIST_AXES, "twist")
+    else:
+        twist.set_axis_off()
     _reliability(pose, judgement.pose, POSE_AXES, f"relative pose, {judgement.horizon_s:g} s")
-    _growth(growth, judgement)
+    if judgement.growth:
+        _growth(growth, judgement)
+    else:
+        growth.set_axis_off()
     if title:
         figure.suptitle(title, fontsize=11)
     save_figure(figure, path)

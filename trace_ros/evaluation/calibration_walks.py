@@ -83,7 +83,7 @@ class Walk:
 
     Attributes:
         name: of course and seed.
-        twist_error: (K, 6) estimate minus truth, m/s and rad/s, body frame.
+        twist_error: (K, 6) estimate minus truth, m/s and rad/s, body frame; K = 0: only poses count.
         twist_conditions: (K, 5) what the variance of the linear velocity depends on: 1, squares of speed and rate,
             smoothed share of attention on no leg, and mean square of heaving over that of the angular acceleration; see
             `trace_ros.estimator.error_model`.
@@ -110,21 +110,32 @@ class Walk:
     time: FloatArray
 
 
-def walk_of(name: str, run: EstimatedRun, log: SensorLog, settings: CalibrationSettings | None = None) -> Walk:
+def walk_of(
+    name: str, run: EstimatedRun, log: SensorLog, settings: CalibrationSettings | None = None, poses_alone: bool = False
+) -> Walk:
     """Compare a run with its log's reference.
+
+    Args:
+        name: for messages.
+        run, log: of each other.
+        settings: of the judgement.
+        poses_alone: the reference's twist is not looked at, and it need not cover the whole run: the longest part that
+            it covers is judged.
 
     Raises:
         TraceError: no reference, one without angular velocity, with gaps, or a log too short.
     """
     settings = settings or CalibrationSettings()
-    if log.reference is None or log.reference.angular_velocity is None:
+    if log.reference is None:
+        raise TraceError(f"{name}: needs a reference to be calibrated on")
+    if log.reference.angular_velocity is None and not poses_alone:
         raise TraceError(f"{name}: needs a reference with angular velocity to be calibrated on")
     reference, known = log.reference.resample(run.trajectory.stamp_ns)
-    if not known.all():
+    if not known.all() and not poses_alone:
         raise TraceError(f"{name}: the reference does not cover the whole run")
     trajectory, still = run.trajectory, run.stationary
-    turning, true_turning = trajectory.angular_velocity, reference.angular_velocity
-    assert turning is not None and true_turning is not None
+    turning = trajectory.angular_velocity
+    assert turning is not None
     time = (trajectory.stamp_ns - trajectory.stamp_ns[0]) * 1e-9
     dt = np.diff(time, prepend=-1.0)
     moved = np.diff(trajectory.position, axis=0, prepend=trajectory.position[:1])
@@ -137,15 +148,22 @@ def walk_of(name: str, run: EstimatedRun, log: SensorLog, settings: CalibrationS
     shock = recurrence(1.0 - pace, pace * (acceleration**2).sum(axis=1))
     squares = ((moved**2).sum(axis=1) / dt**2, (turning**2).sum(axis=1))
     conditions = np.column_stack((np.ones(len(dt)), *squares, doubt, heave / np.maximum(shock, _NO_SHOCK)))
-    error = np.hstack((trajectory.velocity - reference.velocity, turning - true_turning))
-    first = int(np.searchsorted(time, settings.warm_up_s)) + 1
+    error = np.zeros((len(dt), 6))
+    if not poses_alone and reference.angular_velocity is not None:
+        error = np.hstack((trajectory.velocity - reference.velocity, turning - reference.angular_velocity))
+    begin, end = _longest(known)
+    first = max(int(np.searchsorted(time, settings.warm_up_s)), begin) + 1
     size = settings.samples_per_step
-    steps = (len(time) - first) // size
-    needed = max(settings.horizon_s, *settings.fit_horizons_s) + settings.warm_up_s
+    steps = max(0, end - first) // size
+    needed = settings.warm_up_s + (
+        settings.horizon_s if poses_alone else max(settings.horizon_s, *settings.fit_horizons_s)
+    )
     if steps * size * float(np.median(dt)) < needed:
-        raise TraceError(f"{name}: {log.duration_s:.1f} s are too short to be calibrated on: {needed:g} s are needed")
-    judged = slice(first, None, settings.twist_stride)
+        lasting = log.duration_s if known.all() else float(np.median(dt)) * (end - begin)
+        raise TraceError(f"{name}: {lasting:.1f} s are too short to be calibrated on: {needed:g} s are needed")
+    judged = slice(len(time) if poses_alone else first, None, settings.twist_stride)
     at = first - 1 + size * np.arange(steps + 1)
+    told = np.cumsum(known)[at] - 1  # where the reference, which holds what is known alone, tells of these samples
     inside = slice(first, first + steps * size)
     moving = np.where(still, 0.0, dt)[inside].reshape(steps, size)
     return Walk(
@@ -157,11 +175,21 @@ def walk_of(name: str, run: EstimatedRun, log: SensorLog, settings: CalibrationS
         moving.sum(axis=1),
         conditions[inside].reshape(steps, size, -1).mean(axis=1),
         trajectory.position[at],
-        reference.position[at],
+        reference.position[told],
         trajectory.orientation[at],
-        reference.orientation[at],
+        reference.orientation[told],
         time[at],
     )
+
+
+def _longest(known: NDArray[np.bool_]) -> tuple[int, int]:
+    """Begin and end of the longest run of True."""
+    edges = np.flatnonzero(np.diff(known.astype(np.int8), prepend=0, append=0))
+    if not len(edges):
+        return 0, 0
+    begin, end = edges[::2], edges[1::2]
+    longest = int(np.argmax(end - begin))
+    return int(begin[longest]), int(end[longest])
 
 
 def _smoothed(doubt: FloatArray, dt: FloatArray, still: NDArray[np.bool_], time: float) -> FloatArray:
@@ -198,14 +226,31 @@ class Walker:
                 logs.append(None)
         result: list[Walk | None] = [None] * len(runs)
         upright = [(index, log) for index, log in enumerate(logs) if log is not None]
-        if not upright:
-            return result
         names = [f"{runs[index].course}_{runs[index].seed}" for index, _ in upright]
-        whole = [log for _, log in upright]
-        samples = sum(map(len, whole))
+        walks = self.over([log for _, log in upright], names, lambda done: progress(0.5 + done / 2))
+        for (index, _), walk in zip(upright, walks, strict=True):
+            result[index] = walk
+        return result
+
+    def over(
+        self,
+        logs: Sequence[SensorLog],
+        names: Sequence[str],
+        progress: Callable[[float], None],
+        poses_alone: bool = False,
+    ) -> list[Walk]:
+        """The walks of logs that are there, side by side.
+
+        Raises:
+            TraceError: see `walk_of`.
+        """
+        if not logs:
+            return []
+        samples = sum(map(len, logs))
         estimator = TraceEstimator.load(self.model, self.robot)
         # A sample that is resampled may count more than once.
-        estimated = run_logs(estimator, whole, names, None, lambda done: progress(0.5 + min(done / samples, 1.0) / 2))
-        for (index, log), name, walked in zip(upright, names, estimated, strict=True):
-            result[index] = walk_of(name, walked, log, self.settings)
-        return result
+        estimated = run_logs(estimator, logs, names, None, lambda done: progress(min(done / samples, 1.0)))
+        return [
+            walk_of(name, run, log, self.settings, poses_alone)
+            for name, run, log in zip(names, estimated, logs, strict=True)
+        ]
