@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 import subprocess
@@ -29,11 +30,15 @@ from trace_ros.cli.common import console, say, write_json
 from trace_ros.errors import TraceError
 from trace_ros.evaluation.courses import evaluate_courses, mean_rows
 from trace_ros.resources import config_directory, read_yaml
+from trace_ros.sim.course_set import CourseSet
 from trace_ros.training.config import CommonTraining
 from trace_ros.training.methods import load_training
 
 DEFAULT = "trace"
 """Config that recipes change."""
+
+_METHODS = ("trace", "mlp")
+"""That are compared: with the same outputs."""
 
 TRACE = Path(sys.executable).parent / "trace"
 
@@ -55,7 +60,7 @@ class Recipe:
         """From YAML: a list of changes of the default config, or ``{config: ..., changes: [...]}``.
 
         Raises:
-            TraceError: neither, or a config or change that does not exist.
+            TraceError: neither, a config or change that does not exist, or a method of other outputs.
         """
         given = {"changes": data} if isinstance(data, list) else data
         if not isinstance(given, dict) or set(given) - {"config", "changes"}:
@@ -63,8 +68,11 @@ class Recipe:
         changes = given.get("changes", [])
         if not isinstance(changes, list) or not all(isinstance(change, str) for change in changes):
             raise TraceError(f"{source}: changes must be a list of key=value")
-        recipe = cls(str(given.get("config", DEFAULT)), tuple(changes))
-        recipe.load()
+        if not isinstance(config := given.get("config", DEFAULT), str):
+            raise TraceError(f"{source}: config must be a name in config/training")
+        recipe = cls(config, tuple(changes))
+        if (method := recipe.load().method) not in _METHODS:
+            raise TraceError(f"{source}: trains {method}, which has no velocity to compare; take one of {_METHODS}")
         return recipe
 
     def load(self) -> CommonTraining:
@@ -72,17 +80,36 @@ class Recipe:
         return load_training(self.config, self.changes)
 
 
+def positive(text: str) -> float:
+    """Of an option."""
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not a number above zero")
+    return value
+
+
+def whole(text: str) -> int:
+    """Of an option."""
+    if (value := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
+    return value
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("out/recipes"))
     parser.add_argument("--rollouts", type=Path, help="folder of rollouts, one folder a simulation [OUTPUT/rollouts]")
-    parser.add_argument("--count", type=int, default=800, help="rollouts of a simulation, where they are missing [800]")
+    parser.add_argument(
+        "--count", type=whole, default=800, help="rollouts of a simulation, where they are missing [800]"
+    )
     parser.add_argument("--recipes", type=Path, default=config_directory() / "recipes.yaml")
-    parser.add_argument("--only", nargs="*", help="names of recipes; default: all")
-    parser.add_argument("--visits", type=float, default=2.25e7, help="of samples, budget of each training [2.25e7]")
-    parser.add_argument("--hours", type=float, help="budget of each training in wall-clock time, instead of --visits")
-    parser.add_argument("--seeds", type=int, nargs="*", default=[1], help="of the trainings [1]")
-    parser.add_argument("--jobs", type=int, default=2, help="trainings at once [2]")
+    parser.add_argument("--only", nargs="+", help="names of recipes; default: all")
+    parser.add_argument("--visits", type=positive, default=2.25e7, help="of samples, budget of each training [2.25e7]")
+    parser.add_argument(
+        "--hours", type=positive, help="budget of each training in wall-clock time, instead of --visits"
+    )
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="of the trainings [1]")
+    parser.add_argument("--jobs", type=whole, default=2, help="trainings at once [2]")
     parser.add_argument("--courses", default="validation", help="set of courses, or folder of kept logs [validation]")
     parser.add_argument("--robot", default="go2")
     arguments = parser.parse_args()
@@ -99,11 +126,11 @@ def main() -> int:
 def compare(arguments: argparse.Namespace) -> int:
     recipes = read_recipes(arguments.recipes, arguments.only)
     output: Path = arguments.output
-    trainings = {
-        (name, seed): output / f"{re.sub(r'[^a-z0-9]+', '_', name.lower()).strip('_')}_{seed}"
-        for name in recipes
-        for seed in arguments.seeds
-    }
+    trainings = {(name, seed): output / f"{folder_name(name)}_{seed}" for name in recipes for seed in arguments.seeds}
+    for (name, _), folder in trainings.items():
+        check_settings(folder, recipes[name], arguments)
+    if not Path(arguments.courses).is_dir():
+        CourseSet.load(arguments.courses)
     folders = rollouts_of([recipes[name] for name, _ in trainings], arguments)
     train_all(trainings, recipes, folders, arguments)
     models = {run: folder / "trace.pt" for run, folder in trainings.items()}
@@ -128,9 +155,19 @@ def read_recipes(path: Path, only: list[str] | None) -> dict[str, Recipe]:
     data = read_yaml(path)
     if not isinstance(data, dict) or not data:
         raise TraceError(f"{path}: must hold recipes by name")
+    if odd := [name for name in data if not isinstance(name, str) or not folder_name(name)]:
+        raise TraceError(f"{path}: {odd[0]!r} is no name of a recipe: put it into quotes, with a letter in it")
+    folders = [folder_name(name) for name in data]
+    if alike := [name for name in data if folders.count(folder_name(name)) > 1]:
+        raise TraceError(f"{path}: {alike[0]!r} and {alike[1]!r} would share the folder {folder_name(alike[0])}")
     if unknown := [name for name in only or () if name not in data]:
         raise TraceError(f"{path}: no recipe {unknown[0]!r}; there are: {', '.join(data)}")
     return {name: Recipe.read(own, f"{path}: {name}") for name, own in data.items() if not only or name in only}
+
+
+def folder_name(recipe: str) -> str:
+    """Of a recipe's trainings, without the seed."""
+    return re.sub(r"[^a-z0-9]+", "_", recipe.lower()).strip("_")
 
 
 def rollouts_of(recipes: Sequence[Recipe], arguments: argparse.Namespace) -> dict[Path, Path]:
@@ -154,6 +191,29 @@ def rollouts_of(recipes: Sequence[Recipe], arguments: argparse.Namespace) -> dic
         if finished.returncode:
             raise TraceError(f"{folder}: simulating failed with exit code {finished.returncode}")
     return folders
+
+
+def check_settings(folder: Path, recipe: Recipe, arguments: argparse.Namespace) -> None:
+    """What a training's folder holds must be of the same recipe and budget; notes them where there is none yet.
+
+    Raises:
+        TraceError: it is of another.
+    """
+    settings = {
+        "robot": arguments.robot,
+        "training": recipe.load().model_dump(mode="json", exclude={"simulation"}),
+        "budget": budget(recipe, arguments),
+        "rollouts": arguments.count,
+    }
+    path = folder / "settings.json"
+    if not path.exists():
+        if (folder / "checkpoint.pt").exists():
+            raise TraceError(f"{folder}: holds a training of unknown settings; take another --output, or delete it")
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(path, settings)
+    elif (there := json.loads(path.read_text(encoding="utf-8"))) != json.loads(json.dumps(settings)):
+        differ = ", ".join(name for name in settings if there.get(name) != settings[name])
+        raise TraceError(f"{folder}: holds a training of another {differ}; take another --output, or delete it")
 
 
 def train_all(

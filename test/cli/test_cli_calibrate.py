@@ -213,8 +213,18 @@ def test_logs_are_judged_with_the_models_own_covariance(trace, files):
     poses = Trajectory(
         true.stamp_ns[kept] + 30_000_000, true.position[kept], true.orientation[kept], np.zeros((kept.sum(), 3))
     )
-    for name in ("one", "two"):
-        replace(log, reference=poses).save(files / f"{name}.npz")
+    replace(log, reference=poses).save(files / "one.npz")
+    replace(
+        log,
+        reference=poses,
+        angular_velocity=log.angular_velocity + np.random.default_rng(0).normal(0, 1e-3, (len(log), 3)),
+    ).save(files / "two.npz")
+    # A gap, a jump, and 11 s.
+    seconds = (poses.stamp_ns - poses.stamp_ns[0]) * 1e-9
+    jumped = poses.position + np.where(seconds > 11.0, 3.0, 0.0)[:, None]
+    torn = Trajectory(poses.stamp_ns, jumped, poses.orientation, poses.velocity)
+    replace(log, reference=torn.select((seconds < 5.0) | (seconds > 6.0))).save(files / "torn.npz")
+    replace(log, reference=torn.select((seconds < 5.0) | (seconds > 15.0))).save(files / "scarce.npz")
     replace(log, reference=None).save(files / "blind.npz")
 
     result = trace("calibrate", "one.npz", "--model", "model.pt", "--json", "l.json", "--plot", "l.png")
@@ -230,15 +240,37 @@ def test_logs_are_judged_with_the_models_own_covariance(trace, files):
     result = trace("calibrate", "one.npz", "two.npz", "--model", "model.pt", "--json", "m.json", "--plot", "m.png")
     assert result.code == 0, result.err
     both = json.loads((files / "m.json").read_text())
-    assert both["coverage"] == one["coverage"]
-    assert both["by_log"] == {"one": one["coverage"], "two": one["coverage"]}
+    np.testing.assert_allclose(both["joint_position"], one["joint_position"], atol=0.1)
+    assert both["by_log"]["one"] == one["coverage"]
+    assert both["logs"] == {"one": "one.npz", "two": "two.npz"}
+    assert both["seconds_judged"]["one"] == pytest.approx(log.duration_s - 1.0, abs=0.1)
+    assert "log by log" in result.out
+    assert "few pieces of 10 s" in " ".join(result.err.split())
+    # Of what lies between a gap, a jump and the end, the longest.
+    result = trace("calibrate", "torn.npz", "--model", "model.pt", "--json", "t.json")
+    assert result.code == 0, result.err
+    assert "longest part with a reference alone" in " ".join(result.err.split())
+    part = json.loads((files / "t.json").read_text())["seconds_judged"]["torn"]
+    assert part == pytest.approx(log.duration_s - 1.0 - 11.0, abs=0.2)
+    result = trace("calibrate", "one.npz", "--model", "model.pt", "--start", "2", "--end", "14", "--json", "s.json")
+    assert result.code == 0, result.err
+    assert json.loads((files / "s.json").read_text())["seconds_judged"]["one"] == pytest.approx(11.6, abs=0.1)
     assert (files / "model.pt").read_bytes() == before
 
     for arguments, message in (
-        (("one.npz", "--write"), "nothing to --write"),
+        (("one.npz", "--write"), "--write is for simulated walks, and logs are given"),
+        (("one.npz", "--seeds", "3"), "--seeds is for simulated walks"),
+        (("one.npz", "--folds", "2"), "--folds is for simulated walks"),
         (("blind.npz",), "has no reference"),
         (("gone.npz",), "gone.npz: no such file"),
-        (("--imu-topic", "imu"), "no log is given"),
+        (("scarce.npz",), "s without a gap or a jump: 10.4 s are needed"),
+        (("one.npz", "one.npz"), "one.npz"),
+        (("one.npz", "--start", "20"), "10.4 s are needed"),
+        (("one.npz", "--start", "3", "--end", "2"), "--end 2 is not after --start 3"),
+        (("one.npz", "--plot", "p.xyz"), "p.xyz: pictures are written as PNG"),
+        (("one.npz", "--plot", "p.png", "--json", "p.png"), "p.png: is to hold the picture and another result"),
+        (("--imu-topic", "imu"), "--imu-topic is for logs, and none is given"),
+        (("--start", "2"), "--start is for logs, and none is given"),
         (("one.npz", "--robot", "a1"), "'go2'"),
     ):
         result = trace("calibrate", *arguments, "--model", "model.pt")

@@ -142,7 +142,7 @@ def test_ctrl_c_saves_and_resume_goes_on(folder, tmp_path, monkeypatch, capsys):
         (["--logs", "bag_0", "log_2.npz", "--set", "loss.foot=1"], "loss.foot"),
         (["--logs", "bag_0", "log_2.npz", "--robot", "a1"], "trained for robot 'go2', not 'a1'"),
         (["--logs", "bag_0", "log_2.npz", "--resume"], "leave --logs out"),
-        (["--resume"], "no such checkpoint"),
+        (["--resume"], "no such fine-tuning checkpoint"),
         (["--resume", "--torque-source", "none"], "leave --torque-source out"),
         (["--logs", "bag_0", "log_2.npz", "--torque-source", "guess"], "--torque-source 'guess' is none of"),
         (["--logs", "bag_0", "log_2.npz", "--imu-mounting", "tf"], "no transform from base_link"),

@@ -67,8 +67,11 @@ def test_the_longest_part_that_the_reference_covers_is_judged():
     assert walk.time[0] == pytest.approx(2.0, abs=0.02)
     assert walk.time[-1] == pytest.approx(5.5, abs=0.03)
     np.testing.assert_allclose(walk.true_position, walk.position, atol=1e-9)
+    # Just as long as it has to be, with the sample before the first one.
+    just = (time > 0.9) & (time < 2.93)
+    assert walk_of("w", run, posed(log, run, just), quick, poses_alone=True).time[-1] < 2.93
     scarce = (time > 0.7) & (time < 1.5)
-    with pytest.raises(TraceError, match=r"0\.8 s are too short to be calibrated on: 2\.4 s are needed"):
+    with pytest.raises(TraceError, match=r"0\.8 s are left of the reference's longest part .*: 2 s are needed"):
         walk_of("w", run, posed(log, run, scarce), quick, poses_alone=True)
 
 

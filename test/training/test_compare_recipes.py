@@ -57,6 +57,11 @@ def test_without_policy_randomisation_there_is_one_gait_and_nothing_else_changes
         ("{a: [3]}", "a: changes must be a list"),
         ("{a: [loss.feet=0]}", r"loss\.feet"),
         ("{a: {config: unheard}}", "no such file"),
+        ("{a: {config: null}}", "a: config must be a name"),
+        ("{a: {config: legolas}}", "a: trains legolas, which has no velocity"),
+        ("{1: []}", "1 is no name of a recipe"),
+        ("{'-': []}", "'-' is no name of a recipe"),
+        ("{a-b: [], a b: [batch=32]}", "'a-b' and 'a b' would share the folder a_b"),
     ],
 )
 def test_bad_recipes_are_one_line(tool, tmp_path, text, message):
@@ -111,3 +116,48 @@ def test_a_simulation_that_fails_ends_it(tool, tmp_path, monkeypatch):
 
 def test_recipes_file_is_read_in_its_order(tool):
     assert list(tool.read_recipes(RECIPES, None)) == list(yaml.safe_load(RECIPES.read_text()))
+
+
+def test_a_training_is_not_taken_for_one_of_other_settings(tool, tmp_path):
+    folder = tmp_path / "default_1"
+    tool.check_settings(folder, tool.Recipe(), given(tmp_path))
+    tool.check_settings(folder, tool.Recipe(), given(tmp_path))
+    for recipe, settings, differs in (
+        (tool.Recipe(), {"visits": 2e6}, "budget"),
+        (tool.Recipe(), {"robot": "a1"}, "robot"),
+        (tool.Recipe(), {"count": 4}, "rollouts"),
+        (tool.Recipe(changes=("loss.foot=0",)), {}, "training"),
+    ):
+        with pytest.raises(TraceError, match=f"holds a training of another {differs};"):
+            tool.check_settings(folder, recipe, given(tmp_path, **settings))
+    (tmp_path / "old_1").mkdir()
+    (tmp_path / "old_1" / "checkpoint.pt").touch()
+    with pytest.raises(TraceError, match="unknown settings"):
+        tool.check_settings(tmp_path / "old_1", tool.Recipe(), given(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--visits", "nan"], "nan is not a number above zero"),
+        (["--visits", "-5"], "-5 is not a number above zero"),
+        (["--hours", "inf"], "inf is not a number above zero"),
+        (["--jobs", "0"], "0 is not at least 1"),
+        (["--count", "0"], "0 is not at least 1"),
+        (["--seeds"], "expected at least one argument"),
+    ],
+)
+def test_bad_options_are_refused_before_anything_is_done(tool, tmp_path, monkeypatch, capsys, arguments, message):
+    monkeypatch.setattr(sys, "argv", ["compare_recipes.py", "--output", str(tmp_path / "o"), *arguments])
+    with pytest.raises(SystemExit):
+        tool.main()
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "o").exists()
+
+
+def test_unknown_courses_are_told_before_anything_is_simulated(tool, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(tool, "TRACE", command(tmp_path, 0))
+    monkeypatch.setattr(sys, "argv", ["compare_recipes.py", "--output", str(tmp_path / "o"), "--courses", "moon"])
+    assert tool.main() == 2
+    assert "unknown set of courses 'moon'" in capsys.readouterr().err
+    assert not (tmp_path / "asked").exists()

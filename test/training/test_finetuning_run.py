@@ -153,7 +153,7 @@ def test_a_folder_holds_one_run_of_one_model(model, tracks, tmp_path):
     run.checkpoint_path.write_bytes(b"no archive")
     with pytest.raises(TraceError, match="truncated"):
         make(model, tracks, tmp_path).resume()
-    with pytest.raises(TraceError, match="no such checkpoint of fine-tuning; leave --resume out"):
+    with pytest.raises(TraceError, match="no such fine-tuning checkpoint; leave --resume out"):
         make(model, tracks, tmp_path / "elsewhere").resume()
 
 

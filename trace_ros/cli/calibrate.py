@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trace_ros.bags import Topics
 from trace_ros.cli.calibrate_logs import judge_on_logs
 from trace_ros.cli.calibration_tables import show_courses, show_judgement
-from trace_ros.cli.common import check_output, console, progress_bar, say, write_json
+from trace_ros.cli.common import check_output, check_picture, console, progress_bar, refuse_given, say, write_json
 from trace_ros.cli.options import (
+    EndOption,
     FrameOption,
     ImuOption,
     JointOption,
@@ -23,6 +23,7 @@ from trace_ros.cli.options import (
     MountingOption,
     ReferenceOption,
     RobotOption,
+    StartOption,
     TorqueOption,
     chosen_topics,
     read_settings,
@@ -38,7 +39,15 @@ if TYPE_CHECKING:
     from trace_ros.evaluation.courses import CourseRun
 
 
+_OF_WALKS = ("courses", "seeds", "held_out", "folds", "write", "cache", "jobs")
+_OF_LOGS = (
+    *("imu_topic", "joint_topic", "reference_topic", "imu_mounting", "imu_frame", "torque_source", "start", "end"),
+)
+"""Parameters that mean nothing without simulated walks, or without logs."""
+
+
 def calibrate(
+    context: typer.Context,
     logs: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -71,6 +80,8 @@ def calibrate(
     imu_mounting: MountingOption = None,
     imu_frame: FrameOption = None,
     torque_source: TorqueOption = None,
+    start: StartOption = 0.0,
+    end: EndOption = None,
 ) -> None:
     """Fit the pose and twist covariance to a model's errors on simulated walks, and judge it on others.
 
@@ -80,17 +91,15 @@ def calibrate(
         chosen_topics(imu_topic, joint_topic, reference_topic),
         read_settings(imu_mounting, imu_frame, torque_source),
     )
+    check_picture(plot, json_file)
+    check_output(json_file)
     if logs:
-        if write:
-            raise TraceError("on logs the model's own covariance is judged, so there is nothing to --write")
-        judge_on_logs(logs, robot, model, topics, reading, config, plot, json_file)
+        refuse_given(context, "is for simulated walks, and logs are given", _OF_WALKS)
+        judge_on_logs(logs, robot, model, topics, reading, (start, end), config, plot, json_file)
         return
-    if topics != Topics() or reading is not None:
-        raise TraceError("how messages are read is for logs, and no log is given")
+    refuse_given(context, "is for logs, and none is given", _OF_LOGS)
     if keep and write:
         raise TraceError("--keep fits nothing, so there is nothing to --write")
-    check_output(plot)
-    check_output(json_file)
     fitted = seed_numbers("--seeds", seeds)
     judged = None if held_out is None else seed_numbers("--held-out", held_out)
     description = RobotDescription.load(robot)

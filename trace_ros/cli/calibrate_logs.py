@@ -5,15 +5,25 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from trace_ros.bags import ReadSettings, Topics, read_log
 from trace_ros.cli.calibration_tables import show_courses, show_judgement
-from trace_ros.cli.common import check_output, console, progress_bar, say, write_json
+from trace_ros.cli.common import console, progress_bar, say, write_json
 from trace_ros.errors import TraceError
 from trace_ros.resources import models_directory
 from trace_ros.robot import RobotDescription
+
+if TYPE_CHECKING:
+    from trace_ros.logs import SensorLog
+    from trace_ros.training.finetuning_data import ReferencedLog
+
+_FEW = 5.0
+"""Pieces that do not overlap; fewer tell little."""
 
 
 def judge_on_logs(
@@ -22,6 +32,7 @@ def judge_on_logs(
     model: Path | None,
     topics: Topics,
     reading: ReadSettings | None,
+    span: tuple[float, float | None],
     config: Path | None,
     plot: Path | None,
     json_file: Path | None,
@@ -34,13 +45,12 @@ def judge_on_logs(
     Raises:
         TraceError: whatever is wrong with the model, a log or its reference; in the order in which it is cheap to find.
     """
-    check_output(plot)
-    check_output(json_file)
     description = RobotDescription.load(robot)
     for path in paths:
         if not path.exists():
             raise TraceError(f"{path}: no such file or directory")
     # Imported here, so that --help and the other commands need not wait for torch and the plotting libraries.
+    from trace_ros.cli.evaluation import check_span, cut_recorded
     from trace_ros.estimator.checkpoint import load_model
     from trace_ros.evaluation.calibration import judge, together
     from trace_ros.evaluation.calibration_plot import plot_calibration
@@ -48,22 +58,27 @@ def judge_on_logs(
     from trace_ros.evaluation.runner import file_names
     from trace_ros.training.finetuning_config import ReferenceConfig
     from trace_ros.training.finetuning_data import with_reference
+    from trace_ros.training.finetuning_splits import NamedLog, check_recordings, fingerprint
 
+    check_span(*span)
     settings = CalibrationSettings() if config is None else CalibrationSettings.load(config)
     file = model or models_directory() / description.name / "trace.pt"
     loaded = load_model(file)
     loaded.check_robot(description)
-    logs = []
+    logs: list[SensorLog] = []
+    named: list[NamedLog] = []
     for path in paths:
         say(f"reading {path}")
         log, report = read_log(path, description, topics, reading)
         for note in report.notes if report else ():
-            say(f"note: {path.name}: {note}")
-        referenced = with_reference(str(path), log, description, ReferenceConfig())
-        judged, torn = referenced.in_one_world()
-        for note in (*referenced.notes, *torn):
-            say(f"note: {path.name}: {note}")
-        logs.append(judged)
+            say(f"note: {path}: {note}")
+        part = cut_recorded(log, path, *span)
+        referenced = with_reference(str(path), part, description, ReferenceConfig())
+        for note in referenced.notes:
+            say(f"note: {path}: {note}")
+        logs.append(_longest_part(path, referenced, settings.horizon_s + settings.warm_up_s))
+        named.append(NamedLog(path, "test", log, fingerprint(log)))
+    check_recordings(named)
     names = file_names([path.resolve().stem for path in paths])
     with progress_bar() as progress:
         task = progress.add_task("estimating", total=1.0)
@@ -73,10 +88,14 @@ def judge_on_logs(
     # One by one: logs of different rates cannot be cut to pieces together.
     own = {name: judge(loaded.card.error_model, [walk], settings) for name, walk in zip(names, walks, strict=True)}
     judgement = together(list(own.values())) if len(own) > 1 else own[names[0]]
-    title = f"{file} on {len(own)} log{'s' if len(own) > 1 else ''} of {description.name}"
+    lasting = {name: float(walk.time[-1] - walk.time[0]) for name, walk in zip(names, walks, strict=True)}
+    whole = sum(lasting.values())
+    if whole < _FEW * settings.horizon_s:
+        say(f"note: {whole:.0f} s are few pieces of {settings.horizon_s:g} s: the shares are uncertain")
+    title = f"{file} on {len(own)} log{'s' if len(own) > 1 else ''} of {description.name}, {whole:.0f} s"
     show_judgement(judgement, title)
     if len(own) > 1:
-        show_courses(own)
+        show_courses(own, "log")
     scales = ", ".join(f"{axis} {scale:.2g}" for axis, scale in judgement.scales().items())
     console.print(f"1 sigma would hold its nominal share if it were larger by the factors: {scales}", highlight=False)
     if plot is not None:
@@ -87,7 +106,9 @@ def judge_on_logs(
             "command": shlex.join(["trace", *sys.argv[1:]]),
             "robot": description.name,
             "model": str(file),
-            "logs": [str(path) for path in paths],
+            "logs": {name: str(path) for name, path in zip(names, paths, strict=True)},
+            "seconds_judged": lasting,
+            "horizon_s": settings.horizon_s,
             "coverage": judgement.rows(),
             "joint_position": judgement.joint(),
             "scales": judgement.scales(),
@@ -97,3 +118,30 @@ def judge_on_logs(
         }
         write_json(json_file, result)
         console.print(f"wrote {json_file}", highlight=False, soft_wrap=True)
+
+
+def _longest_part(path: Path, referenced: ReferencedLog, needed_s: float) -> SensorLog:
+    """The log with that of its reference which is longest without a gap or a jump; a note where it is not all.
+
+    Raises:
+        TraceError: it is shorter than what is needed.
+    """
+    from trace_ros.evaluation.calibration_walks import longest_run
+
+    log, world = referenced.log, referenced.world
+    assert log.reference is not None
+    stamps = log.stamp_ns
+    parts = []
+    for number in np.unique(world) if world is not None else (None,):
+        reference = log.reference if number is None else log.reference.select(world == number)
+        _, known = reference.resample(stamps)
+        begin, end = longest_run(known)
+        parts.append((float(stamps[end - 1] - stamps[begin]) * 1e-9 if end > begin else 0.0, reference))
+    lasting, reference = max(parts, key=lambda part: part[0])
+    if lasting < needed_s:
+        raise TraceError(
+            f"{path}: its reference covers {lasting:.1f} s without a gap or a jump: {needed_s:g} s are needed"
+        )
+    if lasting < 0.98 * log.duration_s:
+        say(f"note: {path}: judged on the longest part with a reference alone, {lasting:.1f} of {log.duration_s:.1f} s")
+    return replace(log, reference=reference)

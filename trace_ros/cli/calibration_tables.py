@@ -47,15 +47,15 @@ def show_judgement(judgement: Judgement, title: str) -> None:
     console.print(f"farthest from nominal: {100 * worst:.1f} points")
 
 
-def show_courses(judgements: Mapping[str, Judgement]) -> None:
+def show_courses(judgements: Mapping[str, Judgement], what: str = "course") -> None:
     """Coverage of the axes that matter, a line each."""
     from trace_ros.evaluation.calibration import nominal
 
     few = "of few walks, the errors that last a whole walk show as too many or too few"
-    title = f"course by course: errors within 1 ({100 * nominal(1):.1f}) and 2 ({100 * nominal(2):.1f}) sigma, %"
+    title = f"{what} by {what}: errors within 1 ({100 * nominal(1):.1f}) and 2 ({100 * nominal(2):.1f}) sigma, %"
     table = Table(title=f"{title}\n{few}")
     rows = {course: judgement.rows() for course, judgement in judgements.items()}
-    table.add_column("course", no_wrap=True)
+    table.add_column(what, no_wrap=True)
     for row in next(iter(rows.values())):
         if row["axis"] in _OF_COURSE:
             table.add_column(f"{row['of'].split()[0]}\n{row['axis']}", justify="right")

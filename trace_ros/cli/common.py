@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
@@ -76,6 +77,38 @@ def check_output(path: Path | None, *, folder: bool = False) -> None:
         raise TraceError(f"{path}: cannot be written ({there} is not a folder)")
     if not os.access(there, os.W_OK):
         raise TraceError(f"{path}: cannot be written (no permission in {there})")
+
+
+def refuse_given(context: typer.Context, why: str, parameters: Sequence[str]) -> None:
+    """Refuse options of a command that were given though they mean nothing here.
+
+    Args:
+        context: of the command.
+        why: follows the option's name.
+        parameters: names of the options' parameters.
+
+    Raises:
+        TraceError: one was given.
+    """
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name in parameters and source is not None and source.name == "COMMANDLINE":
+            raise TraceError(f"{parameter.opts[0]} {why}")
+
+
+def check_picture(path: Path | None, *others: Path | None) -> None:
+    """`check_output` of a picture that is to be written beside other files; None is no path.
+
+    Raises:
+        TraceError: as of `check_output`, no PNG, or the same file as another.
+    """
+    check_output(path)
+    if path is None:
+        return
+    if path.suffix.lower() != ".png":
+        raise TraceError(f"{path}: pictures are written as PNG: give a name that ends in .png")
+    if path.resolve() in [other.resolve() for other in others if other is not None]:
+        raise TraceError(f"{path}: is to hold the picture and another result: give them different names")
 
 
 def check_model_output(path: Path) -> None:

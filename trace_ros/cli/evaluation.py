@@ -57,8 +57,7 @@ def evaluate_logs(
     """
     if initial not in get_args(InitialPose):
         raise TraceError(f"--initial {initial!r} is none of {', '.join(get_args(InitialPose))}")
-    if end_s is not None and end_s <= start_s:
-        raise TraceError(f"--end {end_s:g} is not after --start {start_s:g}")
+    check_span(start_s, end_s)
     if odometry_topic is not None and reading is not None:
         raise TraceError("--odometry-topic judges what was recorded: how IMU and joints are read does not go with it")
     check_estimator(name_of_estimator)
@@ -86,7 +85,7 @@ def evaluate_logs(
         log, bag_report = read_log(path, description, topics, reading)
         for note in bag_report.notes if bag_report else ():
             say(f"note: {note}")
-        part = _cut(log, path, start_s, end_s)
+        part = cut_recorded(log, path, start_s, end_s)
         if (jumps := torn(part)) is not None:
             say(f"note: {path.name}: {jumps}")
         read.append(part)
@@ -105,8 +104,22 @@ def evaluate_logs(
     return estimator, evaluations
 
 
-def _cut(recorded: Recorded, path: Path, start_s: float, end_s: float | None) -> Recorded:
-    """What lies between two times (s since the first sample)."""
+def check_span(start_s: float, end_s: float | None) -> None:
+    """Refuse an end that is not after its start.
+
+    Raises:
+        TraceError: it is not.
+    """
+    if end_s is not None and end_s <= start_s:
+        raise TraceError(f"--end {end_s:g} is not after --start {start_s:g}")
+
+
+def cut_recorded(recorded: Recorded, path: Path, start_s: float, end_s: float | None) -> Recorded:
+    """What lies between two times (s since the first sample).
+
+    Raises:
+        TraceError: nothing does.
+    """
     if not start_s and end_s is None:
         return recorded
     seconds = (recorded.stamp_ns - recorded.stamp_ns[0]) * 1e-9
@@ -120,7 +133,7 @@ def _judge_odometry(
     path: Path, name: str, topic: str, topics: Topics, settings: MetricSettings, start_s: float, end_s: float | None
 ) -> Evaluation:
     assert topics.reference is not None
-    trajectory = _cut(read_odometry(path, topic, topics.reference), path, start_s, end_s)
+    trajectory = cut_recorded(read_odometry(path, topic, topics.reference), path, start_s, end_s)
     try:
         reference = read_odometry(path, topics.reference)
     except TraceError:

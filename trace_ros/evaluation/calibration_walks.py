@@ -151,16 +151,21 @@ def walk_of(
     error = np.zeros((len(dt), 6))
     if not poses_alone and reference.angular_velocity is not None:
         error = np.hstack((trajectory.velocity - reference.velocity, turning - reference.angular_velocity))
-    begin, end = _longest(known)
+    begin, end = longest_run(known)
     first = max(int(np.searchsorted(time, settings.warm_up_s)), begin) + 1
     size = settings.samples_per_step
     steps = max(0, end - first) // size
-    needed = settings.warm_up_s + (
-        settings.horizon_s if poses_alone else max(settings.horizon_s, *settings.fit_horizons_s)
-    )
-    if steps * size * float(np.median(dt)) < needed:
-        lasting = log.duration_s if known.all() else float(np.median(dt)) * (end - begin)
-        raise TraceError(f"{name}: {lasting:.1f} s are too short to be calibrated on: {needed:g} s are needed")
+    dt_s = float(np.median(dt))
+    if poses_alone:
+        if steps < max(1, round(settings.horizon_s / (size * dt_s))):
+            left = f"{max(0, end - first) * dt_s:.1f} s are left of the reference's longest part and after the warm-up"
+            raise TraceError(f"{name}: {left}: {settings.horizon_s:g} s are needed")
+    else:
+        needed = max(settings.horizon_s, *settings.fit_horizons_s) + settings.warm_up_s
+        if steps * size * dt_s < needed:
+            raise TraceError(
+                f"{name}: {log.duration_s:.1f} s are too short to be calibrated on: {needed:g} s are needed"
+            )
     judged = slice(len(time) if poses_alone else first, None, settings.twist_stride)
     at = first - 1 + size * np.arange(steps + 1)
     told = np.cumsum(known)[at] - 1  # where the reference, which holds what is known alone, tells of these samples
@@ -182,7 +187,7 @@ def walk_of(
     )
 
 
-def _longest(known: NDArray[np.bool_]) -> tuple[int, int]:
+def longest_run(known: NDArray[np.bool_]) -> tuple[int, int]:
     """Begin and end of the longest run of True."""
     edges = np.flatnonzero(np.diff(known.astype(np.int8), prepend=0, append=0))
     if not len(edges):

@@ -18,7 +18,7 @@ _KEYS = frozenset({
 
 FINETUNING_CHECKPOINT = CheckpointKind(
     kind="trace_ros fine-tuning",
-    name="checkpoint of fine-tuning",
+    name="fine-tuning checkpoint",
     format=1,
     keys=_KEYS,
     absent="; leave --resume out to start a run",
