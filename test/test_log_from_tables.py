@@ -1,22 +1,16 @@
 """Tables of a data set, one a sensor, become a log."""
 
-import importlib.util
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from loaded_tools import load_tool
 from scipy.spatial.transform import Rotation
 
 from trace_ros.logs import SensorLog
 
-PATH = Path(__file__).parents[1] / "tools" / "log_from_tables.py"
-if not PATH.is_file():
-    pytest.skip("tools/ is not here: not a checkout", allow_module_level=True)
-SPEC = importlib.util.spec_from_file_location("log_from_tables", PATH)
-assert SPEC is not None and SPEC.loader is not None
-tool = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(tool)
+tool = load_tool("log_from_tables")
 
 TIME = np.arange(400) * 0.005 + 7.0
 LATE = 0.2

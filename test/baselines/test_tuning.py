@@ -1,35 +1,24 @@
 """tools/tune_filters.py and its compiled filter."""
 
-import importlib.util
 import json
 import math
 import sys
 from dataclasses import replace
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
+from loaded_tools import load_tool
 
 from trace_ros.baselines.config import BaselineConfig
 from trace_ros.baselines.iekf import Iekf, IekfSlipRejection
 from trace_ros.errors import TraceError
 from trace_ros.estimator.run import run_estimator
 
-TOOLS = Path(__file__).parents[2] / "tools"
-
 
 @pytest.fixture(scope="module")
 def tool() -> ModuleType:
-    sys.path.insert(0, str(TOOLS))  # it imports its neighbour by name
-    try:
-        spec = importlib.util.spec_from_file_location("tune_filters", TOOLS / "tune_filters.py")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["tune_filters"] = module
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(TOOLS))
-    return module
+    return load_tool("tune_filters")
 
 
 @pytest.fixture(scope="module")

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import yaml
+from loaded_tools import load_tool
 
 from trace_ros.errors import TraceError
 from trace_ros.sim.rollout import SimulationConfig
 
-TOOL = Path(__file__).parents[2] / "tools" / "compare_recipes.py"
 RECIPES = Path(__file__).parents[2] / "config" / "recipes.yaml"
 
 
 @pytest.fixture(scope="module")
 def tool() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("compare_recipes", TOOL)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["compare_recipes"] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_tool("compare_recipes")
 
 
 def given(folder: Path, **changes: object) -> argparse.Namespace:

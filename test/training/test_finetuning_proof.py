@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
+from loaded_tools import TOOLS, load_tool
 from scipy.spatial.transform import Rotation
 from synthetic import rollout
 
 from trace_ros.sim.course_set import CourseSet
 
-TOOL = Path(__file__).parents[2] / "tools" / "finetuning_proof.py"
+TOOL = TOOLS / "finetuning_proof.py"
 
 
 @pytest.fixture(scope="module")
 def tool() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("finetuning_proof", TOOL)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["finetuning_proof"] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_tool("finetuning_proof")
 
 
 @pytest.fixture(scope="module")

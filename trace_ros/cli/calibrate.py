@@ -40,9 +40,8 @@ if TYPE_CHECKING:
 
 
 _OF_WALKS = ("courses", "seeds", "held_out", "folds", "write", "cache", "jobs")
-_OF_LOGS = (
-    *("imu_topic", "joint_topic", "reference_topic", "imu_mounting", "imu_frame", "torque_source", "start", "end"),
-)
+_OF_READING = ("imu_topic", "joint_topic", "reference_topic", "imu_mounting", "imu_frame", "torque_source")
+_OF_LOGS = (*_OF_READING, "start", "end")
 """Parameters that mean nothing without simulated walks, or without logs."""
 
 
@@ -87,14 +86,12 @@ def calibrate(
 
     With logs nothing is simulated or fitted: the model's own covariance of the pose is held against their reference.
     """
-    topics, reading = (
-        chosen_topics(imu_topic, joint_topic, reference_topic),
-        read_settings(imu_mounting, imu_frame, torque_source),
-    )
     check_picture(plot, json_file)
     check_output(json_file)
     if logs:
         refuse_given(context, "is for simulated walks, and logs are given", _OF_WALKS)
+        topics = chosen_topics(imu_topic, joint_topic, reference_topic)
+        reading = read_settings(imu_mounting, imu_frame, torque_source)
         judge_on_logs(logs, robot, model, topics, reading, (start, end), config, plot, json_file)
         return
     refuse_given(context, "is for logs, and none is given", _OF_LOGS)
