@@ -21,6 +21,7 @@ def test_a_file_stands_on_its_base_section_by_section(tmp_path):
         ("base: high.yaml", "leads back to itself"),
         ("base: gone.yaml", r"gone\.yaml: cannot be read"),
         ("base: list.yaml", "holds no keys"),
+        ("base: 3", "base must name one file, found 3"),
     ],
 )
 def test_a_bad_base_is_named(tmp_path, text, message):

@@ -176,6 +176,39 @@ def test_a_file_that_is_no_description_is_refused(tmp_path, content, message):
     assert "\n" not in str(refusal.value)
 
 
+def test_a_robot_stands_on_another(tmp_path, go2):
+    (tmp_path / "policies").mkdir()
+    (tmp_path / "mine.yaml").write_text("base: go2\nstationary: {dwell: 0.3}\npolicy: policies/trot.yaml\n")
+    (tmp_path / "policies" / "his.yaml").write_text("base: ../mine.yaml\nname: his\nfoot_radius: 0.03\n")
+    mine, his = (RobotDescription.load(tmp_path / name) for name in ("mine.yaml", "policies/his.yaml"))
+    assert (mine.name, mine.fingerprint, mine.urdf) == ("go2", go2.fingerprint, go2.urdf)  # the Go2's models fit
+    assert mine.stationary == go2.stationary.model_copy(update={"dwell": 0.3})
+    assert his.name == "his" and his.fingerprint != go2.fingerprint
+    assert mine.policy == his.policy == (tmp_path / "policies" / "trot.yaml").resolve()  # beside the file that names it
+    (tmp_path / "unwalked.yaml").write_text("base: go2\npolicy: null\n")
+    assert RobotDescription.load(tmp_path / "unwalked.yaml").policy is None
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("base: go3", r"base 'go3': there is no .*go3\.yaml"),
+        ("base: none.yaml", r"none\.yaml: cannot be read"),
+        ("base: robot.yaml", "leads back to itself"),
+        ("base: go2\nfoot_radios: 1", "unknown key 'foot_radios'"),
+        ("base: [go2]", "base must name one file"),
+        ("base: go2\nurdf: [1]", "urdf: "),
+        ("base: go2\nurdf: none.urdf", r"none\.urdf: cannot be read"),
+        ("base: go2\nname: [a]", "name: "),
+    ],
+)
+def test_a_bad_robot_on_a_base_is_refused(tmp_path, content, message):
+    (tmp_path / "robot.yaml").write_text(content)
+    with pytest.raises(TraceError, match=message) as refusal:
+        RobotDescription.load(tmp_path / "robot.yaml")
+    assert "\n" not in str(refusal.value)
+
+
 def test_yaml_cannot_run_code(tmp_path):
     path = tmp_path / "robot.yaml"
     path.write_text("urdf: !!python/object/apply:os.system ['echo run']")

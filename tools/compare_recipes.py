@@ -8,7 +8,7 @@ Recipes are changes of the default config, or other configs (config/recipes.yaml
 first, as many and with the same seed. The budget is visits of samples, so that nothing else on the machine can favour a
 recipe; with --hours it is wall-clock time, and the machine must be left alone. Each job trains with one thread: give as
 many jobs as there are cores. Stopped with Ctrl-C, the same command goes on with what is not done. Prints a Markdown
-table and writes recipes-COURSES.json beside the models.
+table and writes recipes-COURSES.json, or recipes-COURSES-WALKER.json, beside the models.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from trace_ros.cli.common import console, say, write_json
 from trace_ros.errors import TraceError
 from trace_ros.evaluation.courses import evaluate_courses, mean_rows
 from trace_ros.resources import config_directory, read_yaml
+from trace_ros.robot import RobotDescription
 from trace_ros.sim.course_set import CourseSet
 from trace_ros.training.config import CommonTraining
 from trace_ros.training.methods import load_training
@@ -111,7 +112,8 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="of the trainings [1]")
     parser.add_argument("--jobs", type=whole, default=2, help="trainings at once [2]")
     parser.add_argument("--courses", default="validation", help="set of courses, or folder of kept logs [validation]")
-    parser.add_argument("--robot", default="go2")
+    parser.add_argument("--robot", default="go2", help="whom the models are trained for [go2]")
+    parser.add_argument("--walker", help="who walks the courses: such a robot with another policy [--robot]")
     arguments = parser.parse_args()
     try:
         return compare(arguments)
@@ -127,6 +129,12 @@ def compare(arguments: argparse.Namespace) -> int:
     recipes = read_recipes(arguments.recipes, arguments.only)
     output: Path = arguments.output
     trainings = {(name, seed): output / f"{folder_name(name)}_{seed}" for name in recipes for seed in arguments.seeds}
+    robot = RobotDescription.load(arguments.robot)
+    walker = RobotDescription.load(arguments.walker or arguments.robot)
+    if (walker.name, walker.fingerprint) != (robot.name, robot.fingerprint):
+        raise TraceError(
+            f"{arguments.walker}: is another robot than {arguments.robot}, whom the models are trained for"
+        )
     for (name, _), folder in trainings.items():
         check_settings(folder, recipes[name], arguments)
     if not Path(arguments.courses).is_dir():
@@ -135,13 +143,16 @@ def compare(arguments: argparse.Namespace) -> int:
     train_all(trainings, recipes, folders, arguments)
     models = {run: folder / "trace.pt" for run, folder in trainings.items()}
     say(f"judging {len(models)} models on {arguments.courses}")
-    rows = evaluate_courses(list(models.values()), arguments.courses, arguments.robot, jobs=arguments.jobs)
+    rows = evaluate_courses(list(models.values()), arguments.courses, walker, jobs=arguments.jobs)
     results = [
         result(name, seed, recipes[name], trainings[name, seed], [row for row in rows if row["model"] == str(model)])
         for (name, seed), model in models.items()
     ]
     command = " ".join(["tools/compare_recipes.py", *sys.argv[1:]])
-    write_json(output / f"recipes-{Path(arguments.courses).stem}.json", {"command": command, "rows": results})
+    stem = "-".join(
+        ["recipes", Path(arguments.courses).stem, *([Path(arguments.walker).stem] if arguments.walker else [])]
+    )
+    write_json(output / f"{stem}.json", {"command": command, "rows": results})
     console.print(table(results))
     return 0
 

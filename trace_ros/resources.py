@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -89,20 +90,46 @@ def merged(defaults: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def read_yaml_on_base(path: Path) -> Any:
-    """What a YAML file holds, over the file beside it that its key ``base`` names, if there is one.
+def read_yaml_on_base(
+    path: Path,
+    shipped: Path | None = None,
+    each: Callable[[Path, dict[str, Any]], dict[str, Any]] | None = None,
+) -> Any:
+    """What a YAML file holds, over the file that its key ``base`` names, if there is one.
+
+    Args:
+        path: the file; ``base`` is a path relative to it.
+        shipped: folder where a base lies that is named without ``.yaml``, or None: there are no such names.
+        each: given each file and what it holds, its own keys as they shall be laid over the base's.
 
     Raises:
         TraceError: a file cannot be read, or is not YAML; or files are each other's base.
     """
-    data, seen = read_yaml(path), [path.resolve()]
-    while isinstance(data, dict) and "base" in data:
-        base = (seen[-1].parent / str(data.pop("base"))).resolve()
-        if base in seen:
-            raise TraceError(f"{path}: base {base.name} leads back to itself")
-        seen.append(base)
-        below = read_yaml(base)
-        if not isinstance(below, dict):
-            raise TraceError(f"{path}: base {base} holds no keys and values")
-        data = merged(below, data)
+    seen: list[Path] = []
+    data: Any = {}
+    upper: Path | None = path
+    while upper is not None:
+        seen.append(upper.resolve())
+        own = read_yaml(upper)
+        if not isinstance(own, dict):
+            if len(seen) == 1:
+                return own
+            raise TraceError(f"{path}: base {upper} holds no keys and values")
+        data = merged(own if each is None else each(seen[-1], own), data)
+        upper = None
+        if "base" in data:
+            upper = _base(seen[-1], data.pop("base"), shipped)
+            if upper.resolve() in seen:
+                raise TraceError(f"{path}: base {upper.name} leads back to itself")
     return data
+
+
+def _base(path: Path, name: Any, shipped: Path | None) -> Path:
+    """The file that a file's key ``base`` names."""
+    if not isinstance(name, str):
+        raise TraceError(f"{path}: base must name one file, found {name!r}")
+    if shipped is None or Path(name).suffix in (".yaml", ".yml"):
+        return path.parent / name
+    if not (file := shipped / f"{name}.yaml").is_file():
+        raise TraceError(f"{path}: base {name!r}: there is no {file}; a base of your own is a path that ends in .yaml")
+    return file

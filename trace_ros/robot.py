@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from scipy.spatial.transform import Rotation
 from trace_ros.errors import TraceError
 from trace_ros.geometry import skew
 from trace_ros.logs import JOINTS, LEGS
-from trace_ros.resources import config_directory, read_yaml
+from trace_ros.resources import config_directory, read_yaml_on_base
 from trace_ros.urdf import Urdf, UrdfJoint
 
 FloatArray = NDArray[np.float64]
@@ -126,8 +126,8 @@ class RobotDescription(BaseModel):
     """Everything that the package knows of a robot (``config/robots/<name>.yaml`` and its URDF).
 
     Attributes:
-        name: the file's stem; checkpoints carry it.
-        urdf: path of the URDF, relative to the YAML file when loaded from one.
+        name: if not given, the stem of the file, or of its base; checkpoints carry it.
+        urdf: path of the URDF, relative to the YAML file that names it.
         base_link: link whose motion is estimated.
         legs: the four legs by name.
         foot_radius: m, radius of the spherical foot around the foot link's origin.
@@ -136,7 +136,7 @@ class RobotDescription(BaseModel):
         imu: mounting of the IMU in the body frame.
         joint_messages: how the robot's joint states differ from the URDF.
         stationary: thresholds of the stationary clamp.
-        policy: policy file (relative to the YAML file) that walks this robot in simulation, or None.
+        policy: policy file (relative to the YAML file that names it) that walks this robot in simulation, or None.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, ignored_types=(cached_property,))
@@ -172,29 +172,29 @@ class RobotDescription(BaseModel):
     def load(cls, robot: str | Path) -> RobotDescription:
         """Load by name (``config/robots/<name>.yaml``) or from the path of a YAML file.
 
+        A file may stand on another robot's: ``base: go2``, or the path of a file, and only what differs. It has that
+        robot's name, and so its models, unless it gives another ``name``.
+
         Raises:
             TraceError: unknown robot (lists the known ones), unreadable file, unknown or bad key, or a URDF that
                 lacks a joint or link that the YAML names.
         """
         path = Path(robot)
+        shipped = config_directory() / "robots"
         if path.suffix not in (".yaml", ".yml"):
-            path = config_directory() / "robots" / f"{robot}.yaml"
+            path = shipped / f"{robot}.yaml"
             if not path.is_file():
                 known = ", ".join(available_robots()) or "none"
                 raise TraceError(
                     f"unknown robot {str(robot)!r}: known are {known}; or give the path of a robot's YAML file"
                 )
-        data = read_yaml(path)
+        data = read_yaml_on_base(path, shipped, _placed)
         if not isinstance(data, dict):
             raise TraceError(f"{path}: expected keys and values, found {type(data).__name__}")
         try:
-            description = cls.model_validate({"name": path.stem, **data})
+            description = cls.model_validate(data)
         except ValidationError as error:
             raise TraceError(f"{path}: {describe_validation_error(error)}") from error
-        resolved = {"urdf": (path.parent / description.urdf).resolve()}
-        if description.policy is not None:
-            resolved["policy"] = (path.parent / description.policy).resolve()
-        description = description.model_copy(update=resolved)
         _ = description.kinematics  # a URDF that does not fit must fail here, not at the first step
         return description
 
@@ -278,6 +278,14 @@ class RobotDescription(BaseModel):
             "imu": [round(value, 6) for value in (*self.imu.position, *self.imu.rpy)],
         }
         return hashlib.sha256(json.dumps(essence, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _placed(path: Path, own: dict[str, Any]) -> dict[str, Any]:
+    """A robot file's keys, with paths that no longer depend on where it lies, and the name that it gives."""
+    paths = {
+        key: str((path.parent / own[key]).resolve()) for key in ("urdf", "policy") if isinstance(own.get(key), str)
+    }
+    return ({} if "base" in own else {"name": path.stem}) | own | paths
 
 
 def available_robots() -> list[str]:

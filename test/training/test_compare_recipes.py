@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -148,6 +149,24 @@ def test_bad_options_are_refused_before_anything_is_done(tool, tmp_path, monkeyp
         tool.main()
     assert message in capsys.readouterr().err
     assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize(
+    ("walker", "message"),
+    [
+        ("a1", "a1: is another robot than go2"),
+        ("gone.yaml", r"gone\.yaml: cannot be read"),
+        ("wide.yaml", "is another robot than go2"),
+    ],
+)
+def test_another_robot_cannot_walk_the_courses(tool, tmp_path, monkeypatch, capsys, walker, message):
+    (tmp_path / "wide.yaml").write_text("base: go2\nfoot_radius: 0.03\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tool, "TRACE", command(tmp_path, 0))
+    monkeypatch.setattr(sys, "argv", ["compare_recipes.py", "--output", str(tmp_path / "o"), "--walker", walker])
+    assert tool.main() == 2
+    assert re.search(message, capsys.readouterr().err)
+    assert not (tmp_path / "asked").exists() and not (tmp_path / "o").exists()
 
 
 def test_unknown_courses_are_told_before_anything_is_simulated(tool, tmp_path, monkeypatch, capsys):
