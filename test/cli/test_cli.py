@@ -51,6 +51,21 @@ def test_a_fault_of_the_disk_is_one_line(monkeypatch, trace):
     assert (result.code, result.err) == (2, "error: /data/bag: No space left on device\n")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("evaluate", ""), "an empty argument after 'evaluate'"),
+        (("calibrate", "a.npz", ""), "an empty argument after 'a.npz'"),
+        (("train", "--output="), "--output has no value"),
+        (("evaluate", "a.npz", "--json", ""), "an empty argument after '--json'"),
+        (("",), "an empty argument"),
+    ],
+)
+def test_an_empty_argument_is_not_the_current_folder(trace, arguments, message):
+    result = trace(*arguments)
+    assert (result.code, result.err) == (2, f"error: {message}: is a variable of the shell not set?\n")
+
+
 def test_ctrl_c_ends_a_command_with_130_and_no_traceback(tmp_path):
     arguments = ["simulate", "--course", "demo", "--bag", str(tmp_path / "bag")]
     code = "import trace_ros.cli.commands; print('ready', flush=True); trace_ros.cli.main()"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from io import TextIOWrapper
 from typing import NoReturn
@@ -66,12 +67,27 @@ def run() -> None:
             with suppress(OSError, ValueError):  # a closed stream, or one that was swapped beneath us
                 stream.reconfigure(errors="backslashreplace")  # names of files need not be text
     try:
+        _refuse_empty(sys.argv[1:])
         app()
     except TraceError as error:
         _fail(str(error))
     except OSError as error:  # what no command foresaw: a full disk, a name that is too long
         where = f"{error.filename}: " if error.filename is not None else ""
         _fail(f"{where}{error.strerror or error}")
+
+
+def _refuse_empty(arguments: Sequence[str]) -> None:
+    """An empty path would be the current folder, an empty name that of nothing: no option or argument means it.
+
+    Raises:
+        TraceError: an argument, or the value after an option's ``=``, is empty.
+    """
+    for index, argument in enumerate(arguments):
+        if not argument or (argument.startswith("--") and argument.endswith("=")):
+            where = f" after {arguments[index - 1]!r}" if not argument and index else ""
+            name = argument.rstrip("=")
+            what = f"{name} has no value" if name else f"an empty argument{where}"
+            raise TraceError(f"{what}: is a variable of the shell not set?")
 
 
 def _fail(text: str) -> NoReturn:
