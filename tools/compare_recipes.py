@@ -7,8 +7,8 @@
 Recipes are changes of the default config, or other configs (config/recipes.yaml). Each config's rollouts are simulated
 first, as many and with the same seed. The budget is visits of samples, so that nothing else on the machine can favour a
 recipe; with --hours it is wall-clock time, and the machine must be left alone. Each job trains with one thread: give as
-many jobs as there are cores. Stopped with Ctrl-C, the same command goes on with what is not done. Prints a Markdown
-table and writes recipes-COURSES.json, or recipes-COURSES-WALKER.json, beside the models.
+many jobs as there are cores. Stopped with Ctrl-C, the same command goes on with what is not done. Prints Markdown
+tables and writes recipes-COURSES.json, or recipes-COURSES-WALKER.json, beside the models.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trace_ros.cli.common import console, say, write_json
+import numpy as np
+
+from trace_ros.cli.common import say, write_json
 from trace_ros.errors import TraceError
 from trace_ros.evaluation.courses import evaluate_courses, mean_rows
 from trace_ros.resources import config_directory, read_yaml
@@ -153,7 +155,8 @@ def compare(arguments: argparse.Namespace) -> int:
         ["recipes", Path(arguments.courses).stem, *([Path(arguments.walker).stem] if arguments.walker else [])]
     )
     write_json(output / f"{stem}.json", {"command": command, "rows": results})
-    console.print(table(results))
+    # Not console.print, which would wrap the rows.
+    print(table(results), course_table(results), sep="\n\n")
     return 0
 
 
@@ -313,17 +316,57 @@ def result(name: str, seed: int, recipe: Recipe, folder: Path, rows: list[dict[s
 
 
 def table(results: list[dict[str, Any]]) -> str:
-    """Markdown; ATE, height, velocity, orientation and RE are means over courses and seeds."""
+    """Markdown; ATE, height, velocity, orientation and RE are means over courses and seeds of the walks."""
     lines = [
         "| recipe | seed | samples | ATE m | z m | velocity m/s | orientation rad | 10 s RE m | P90 m |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for row in results:
-        over = row["re10_position_m"]
-        figures = [row[f"ate_{key}"] for key in ("position_m", "z_m", "velocity_mps", "orientation_rad")]
-        cells = [f"{value:.3f}" for value in (*figures, over["mean"], over["p90"])]
-        lines.append("| " + " | ".join([row["recipe"], str(row["seed"]), f"{row['samples']:.2g}", *cells]) + " |")
+    for name in dict.fromkeys(row["recipe"] for row in results):
+        own = [row for row in results if row["recipe"] == name]
+        figures = np.array([overall(row) for row in own])
+        lines += [
+            row_of(name, str(row["seed"]), f"{row['samples']:.2g}", *(f"{value:.3f}" for value in values))
+            for row, values in zip(own, figures, strict=True)
+        ]
+        if len(own) > 1:
+            spread = zip(figures.mean(0), figures.std(0, ddof=1), strict=True)
+            lines.append(row_of(name, "mean ± std", "", *(f"{mean:.3f} ± {std:.3f}" for mean, std in spread)))
     return "\n".join(lines)
+
+
+def overall(row: dict[str, Any]) -> list[float]:
+    """The figures of ``table``, in its order."""
+    over = row["re10_position_m"]
+    ate = [float(row[f"ate_{key}"]) for key in ("position_m", "z_m", "velocity_mps", "orientation_rad")]
+    return [*ate, float(over["mean"]), float(over["p90"])]
+
+
+def course_table(results: list[dict[str, Any]]) -> str:
+    """Markdown; ATE / 10 s RE of the position in m, means over seeds of walks and trainings."""
+    courses = list(dict.fromkeys(row["course"] for result in results for row in result["rows"]))
+    lines = [row_of("recipe", *courses), row_of(*["---"] * (1 + len(courses)))]
+    for name in dict.fromkeys(result["recipe"] for result in results):
+        rows = [row for result in results if result["recipe"] == name for row in result["rows"]]
+        cells = []
+        for course in courses:
+            own = [row for row in rows if row["course"] == course]
+            ate, relative = (float(np.mean([get(row) for row in own])) for get in (_ate, _relative))
+            cells.append(f"{ate:.3f} / {relative:.3f}")
+        lines.append(row_of(name, *cells))
+    return "\n".join(lines)
+
+
+def _ate(row: dict[str, Any]) -> float:
+    return float(row["ate_position_m"])
+
+
+def _relative(row: dict[str, Any]) -> float:
+    return float(row["re10_position_m"]["mean"])
+
+
+def row_of(*cells: str) -> str:
+    """Of a Markdown table."""
+    return "| " + " | ".join(cells) + " |"
 
 
 if __name__ == "__main__":

@@ -175,3 +175,38 @@ def test_unknown_courses_are_told_before_anything_is_simulated(tool, tmp_path, m
     assert tool.main() == 2
     assert "unknown set of courses 'moon'" in capsys.readouterr().err
     assert not (tmp_path / "asked").exists()
+
+
+def judged(recipe: str, seed: int, errors: dict[str, float]) -> dict[str, object]:
+    """A result whose errors all equal the mean of its courses'."""
+    mean = sum(errors.values()) / len(errors)
+    rows = [
+        {"course": course, "seed": 501, "ate_position_m": error, "re10_position_m": {"mean": error / 2}}
+        for course, error in errors.items()
+    ]
+    ate = {f"ate_{key}": mean for key in ("position_m", "z_m", "velocity_mps", "orientation_rad")}
+    over = {"re10_position_m": {"mean": mean, "p90": mean}}
+    return {"recipe": recipe, "seed": seed, "samples": 1e6, "rows": rows, **ate, **over}
+
+
+def test_tables_give_what_a_seed_changes_and_each_course(tool):
+    results = [
+        judged("a", 1, {"flat": 0.1, "weak": 0.3}),
+        judged("a", 2, {"flat": 0.3, "weak": 0.5}),
+        judged("b", 1, {"flat": 1.0, "weak": 3.0}),
+    ]
+    lines = tool.table(results).splitlines()
+    assert [line.split(" | ")[:2] for line in lines[2:]] == [
+        ["| a", "1"],
+        ["| a", "2"],
+        ["| a", "mean ± std"],
+        ["| b", "1"],
+    ]
+    assert lines[4].split(" | ")[3] == "0.300 ± 0.141"  # of 0.2 and 0.4
+    assert len({line.count("|") for line in lines}) == 1
+    assert tool.course_table(results).splitlines() == [
+        "| recipe | flat | weak |",
+        "| --- | --- | --- |",
+        "| a | 0.200 / 0.100 | 0.400 / 0.200 |",
+        "| b | 1.000 / 0.500 | 3.000 / 1.500 |",
+    ]
