@@ -193,13 +193,19 @@ def test_a_robot_stands_on_another(tmp_path, go2):
     ("content", "message"),
     [
         ("base: go3", r"base 'go3': there is no .*go3\.yaml"),
-        ("base: none.yaml", r"none\.yaml: cannot be read"),
+        ("base: go2.yaml", "go2.yaml; those of .* are named without .yaml"),
         ("base: robot.yaml", "leads back to itself"),
         ("base: go2\nfoot_radios: 1", "unknown key 'foot_radios'"),
         ("base: [go2]", "base must name one file"),
         ("base: go2\nurdf: [1]", "urdf: "),
         ("base: go2\nurdf: none.urdf", r"none\.urdf: cannot be read"),
         ("base: go2\nname: [a]", "name: "),
+        ("base: go2\nname: ../go2", "name: '../go2' cannot name files"),
+        ("base: go2\nname: ''", "name: '' cannot name files"),
+        ('base: go2\nname: "a\\nb"', r"name: 'a\\nb' cannot name files"),
+        ("base: .yaml", r"\.yaml"),
+        ("base: ''", r"base ''"),
+        ("base: /", r"base '/'"),
     ],
 )
 def test_a_bad_robot_on_a_base_is_refused(tmp_path, content, message):

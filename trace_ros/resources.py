@@ -128,8 +128,10 @@ def _base(path: Path, name: Any, shipped: Path | None) -> Path:
     """The file that a file's key ``base`` names."""
     if not isinstance(name, str):
         raise TraceError(f"{path}: base must name one file, found {name!r}")
-    if shipped is None or Path(name).suffix in (".yaml", ".yml"):
+    if shipped is None:
         return path.parent / name
-    if not (file := shipped / f"{name}.yaml").is_file():
-        raise TraceError(f"{path}: base {name!r}: there is no {file}; a base of your own is a path that ends in .yaml")
+    known = f"those of {shipped} are named without .yaml, a base of your own by its path with it"
+    file = path.parent / name if Path(name).suffix in (".yaml", ".yml") else shipped / f"{name}.yaml"
+    if not file.is_file():
+        raise TraceError(f"{path}: base {name!r}: there is no {file}; {known}")
     return file

@@ -38,6 +38,12 @@ def _all_four(value: Triple | dict[LegName, Triple]) -> Triple | dict[LegName, T
     return value
 
 
+def _file_name(value: str) -> str:
+    if not value or value.startswith(".") or "/" in value or not value.isprintable():
+        raise ValueError(f"{value!r} cannot name files and folders")
+    return value
+
+
 PerLeg = Annotated[Triple | dict[LegName, Triple], AfterValidator(_all_four)]
 """(hip, thigh, calf), the same for all legs or for each leg by its name."""
 
@@ -140,7 +146,7 @@ class RobotDescription(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, ignored_types=(cached_property,))
-    name: str
+    name: Annotated[str, AfterValidator(_file_name)]
     urdf: Path
     base_link: str = "base_link"
     legs: dict[LegName, LegDescription]
