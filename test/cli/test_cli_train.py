@@ -90,6 +90,17 @@ def test_train_resume_export_and_run(config, tmp_path, monkeypatch, capsys):
     assert all(np.isfinite(estimate.position).all() for estimate in estimates)
 
 
+@pytest.mark.parametrize("method", ["mlp", "legolas", "nmn_iekf"])
+def test_rollouts_are_simulated_for_any_method(config, tmp_path, monkeypatch, capsys, method):
+    own = config.with_name(f"{method}.yaml")
+    loss = "loss: {foot: 0.0}" if method == "mlp" else ""
+    own.write_text(f"base: quick.yaml\nmethod: {method}\n{loss}\n")
+    arguments = ("rollouts", "--output", tmp_path / "r", "--config", own, "--count", "4", "--jobs", "1")
+    outcome = run_trace(monkeypatch, capsys, *arguments)
+    assert outcome.code == 0, outcome.err
+    assert "4 rollouts and 2 held-out ones" in outcome.out
+
+
 def test_ctrl_c_saves_and_resume_goes_on(config, tmp_path, monkeypatch, capsys):
     run = tmp_path / "run"
     trace = [sys.executable, "-c", "from trace_ros.cli import main; main()"]

@@ -30,11 +30,11 @@ def rollouts(
     description = RobotDescription.load(robot)
     # Imported here, so that --help and the other commands need not wait for torch and the simulator.
     from trace_ros.sim.rollout import SimulationConfig
-    from trace_ros.training.config import TrainingConfig
     from trace_ros.training.kept_rollouts import keep_rollouts
+    from trace_ros.training.methods import load_training
     from trace_ros.training.simulation import SimulationSource
 
-    training = TrainingConfig.load(config, changes or [])
+    training = load_training(config, changes or [])
     simulation = SimulationConfig.load(training.simulation)
     say(f"simulating {description.name} into {output}; processes: {jobs}")
     try:
