@@ -76,3 +76,14 @@ def test_a_landing_counts_once_whatever_the_step_takes() -> None:
 
 def test_it_never_falls_below_zero() -> None:
     assert reward(replace(STANDING, height=np.array([0.3])), only(height=-100.0, velocity=1.0), 0.02) == 0.0
+
+
+def test_clumsy_steps_towards_the_command_are_worth_more_than_standing_still() -> None:
+    """Else the robot never begins to walk: standing is the first thing that it learns."""
+    config, duration = PolicyTrainingConfig.load("walk").rewards, 0.02
+    still = replace(STANDING, velocity=np.zeros((1, 3)))
+    gliding = replace(STANDING, velocity=row(0.1, 0, 3))  # of 0.5 m/s
+    landing = replace(gliding, landed=np.array([[True, False, False, False]]), air_time=np.full((1, 4), 0.08))
+    landings = 16  # in a second: four of each foot
+    clumsy = (50 - landings) * reward(gliding, config, duration) + landings * reward(landing, config, duration)
+    assert clumsy > 50 * reward(still, config, duration)
