@@ -189,6 +189,16 @@ def test_a_robot_stands_on_another(tmp_path, go2):
     assert RobotDescription.load(tmp_path / "unwalked.yaml").policy is None
 
 
+def test_a_linked_robot_file_has_the_links_name_and_its_neighbours(robot_files, tmp_path):
+    target = robot_files(lambda d: d.update(urdf="near.urdf"))
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / "mine.yaml").symlink_to(target)
+    (folder / "near.urdf").write_text((tmp_path / "go2.urdf").read_text())
+    robot = RobotDescription.load(folder / "mine.yaml")
+    assert (robot.name, robot.urdf) == ("mine", (folder / "near.urdf").resolve())
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

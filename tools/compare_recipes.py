@@ -151,10 +151,8 @@ def compare(arguments: argparse.Namespace) -> int:
         for (name, seed), model in models.items()
     ]
     command = " ".join(["tools/compare_recipes.py", *sys.argv[1:]])
-    stem = "-".join(
-        ["recipes", Path(arguments.courses).stem, *([Path(arguments.walker).stem] if arguments.walker else [])]
-    )
-    write_json(output / f"{stem}.json", {"command": command, "rows": results})
+    judged_on = [Path(name).stem for name in (arguments.courses, arguments.walker) if name]
+    write_json(output / f"{'-'.join(['recipes', *judged_on])}.json", {"command": command, "rows": results})
     # Not console.print, which would wrap the rows.
     print(table(results), course_table(results), sep="\n\n")
     return 0
@@ -343,25 +341,15 @@ def overall(row: dict[str, Any]) -> list[float]:
 
 def course_table(results: list[dict[str, Any]]) -> str:
     """Markdown; ATE / 10 s RE of the position in m, means over seeds of walks and trainings."""
-    courses = list(dict.fromkeys(row["course"] for result in results for row in result["rows"]))
+    rows = mean_rows([{**row, "model": result["recipe"]} for result in results for row in result["rows"]])
+    means = [row for row in rows if row["course"] is not None]
+    courses = list(dict.fromkeys(row["course"] for row in means))
     lines = [row_of("recipe", *courses), row_of(*["---"] * (1 + len(courses)))]
-    for name in dict.fromkeys(result["recipe"] for result in results):
-        rows = [row for result in results if result["recipe"] == name for row in result["rows"]]
-        cells = []
-        for course in courses:
-            own = [row for row in rows if row["course"] == course]
-            ate, relative = (float(np.mean([get(row) for row in own])) for get in (_ate, _relative))
-            cells.append(f"{ate:.3f} / {relative:.3f}")
+    for name in dict.fromkeys(row["model"] for row in means):
+        own = [row for row in means if row["model"] == name]
+        cells = [f"{row['ate_position_m']:.3f} / {row['re10_position_m']['mean']:.3f}" for row in own]
         lines.append(row_of(name, *cells))
     return "\n".join(lines)
-
-
-def _ate(row: dict[str, Any]) -> float:
-    return float(row["ate_position_m"])
-
-
-def _relative(row: dict[str, Any]) -> float:
-    return float(row["re10_position_m"]["mean"])
 
 
 def row_of(*cells: str) -> str:

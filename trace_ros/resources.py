@@ -98,7 +98,7 @@ def read_yaml_on_base(
     """What a YAML file holds, over the file that its key ``base`` names, if there is one.
 
     Args:
-        path: the file; ``base`` is a path relative to it.
+        path: the file; ``base`` is a path relative to it, or to what it links to.
         shipped: folder where a base lies that is named without ``.yaml``, or None: there are no such names.
         each: given each file and what it holds, its own keys as they shall be laid over the base's.
 
@@ -115,7 +115,7 @@ def read_yaml_on_base(
             if len(seen) == 1:
                 return own
             raise TraceError(f"{path}: base {upper} holds no keys and values")
-        data = merged(own if each is None else each(seen[-1], own), data)
+        data = merged(own if each is None else each(upper, own), data)
         upper = None
         if "base" in data:
             upper = _base(seen[-1], data.pop("base"), shipped)

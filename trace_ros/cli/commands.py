@@ -82,12 +82,14 @@ def _refuse_empty(arguments: Sequence[str]) -> None:
     Raises:
         TraceError: an argument, or the value after an option's ``=``, is empty.
     """
-    for index, argument in enumerate(arguments):
-        if not argument or (argument.startswith("--") and argument.endswith("=")):
-            where = f" after {arguments[index - 1]!r}" if not argument and index else ""
-            name = argument.rstrip("=")
-            what = f"{name} has no value" if name else f"an empty argument{where}"
-            raise TraceError(f"{what}: is a variable of the shell not set?")
+    before = ""
+    for argument in arguments:
+        if not argument:
+            where = f" after {before!r}" if before else ""
+            raise TraceError(f"an empty argument{where}: is a variable of the shell not set?")
+        if argument.startswith("--") and argument.endswith("="):
+            raise TraceError(f"{argument[:-1]} has no value: is a variable of the shell not set?")
+        before = argument
 
 
 def _fail(text: str) -> NoReturn:
