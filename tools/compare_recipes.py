@@ -334,9 +334,14 @@ def table(results: list[dict[str, Any]]) -> str:
 
 def overall(row: dict[str, Any]) -> list[float]:
     """The figures of ``table``, in its order."""
-    over = row["re10_position_m"]
     ate = [float(row[f"ate_{key}"]) for key in ("position_m", "z_m", "velocity_mps", "orientation_rad")]
-    return [*ate, float(over["mean"]), float(over["p90"])]
+    return [*ate, relative_error(row, "mean"), relative_error(row, "p90")]
+
+
+def relative_error(row: dict[str, Any], part: str) -> float:
+    """m over 10 s; nan where some walk was too short for one."""
+    over = row["re10_position_m"]
+    return math.nan if over is None else float(over[part])
 
 
 def course_table(results: list[dict[str, Any]]) -> str:
@@ -347,7 +352,7 @@ def course_table(results: list[dict[str, Any]]) -> str:
     lines = [row_of("recipe", *courses), row_of(*["---"] * (1 + len(courses)))]
     for name in dict.fromkeys(row["model"] for row in means):
         own = [row for row in means if row["model"] == name]
-        cells = [f"{row['ate_position_m']:.3f} / {row['re10_position_m']['mean']:.3f}" for row in own]
+        cells = [f"{row['ate_position_m']:.3f} / {relative_error(row, 'mean'):.3f}" for row in own]
         lines.append(row_of(name, *cells))
     return "\n".join(lines)
 

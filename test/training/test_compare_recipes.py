@@ -210,3 +210,10 @@ def test_tables_give_what_a_seed_changes_and_each_course(tool):
         "| a | 0.200 / 0.100 | 0.400 / 0.200 |",
         "| b | 1.000 / 0.500 | 3.000 / 1.500 |",
     ]
+
+
+def test_tables_take_walks_too_short_for_a_relative_error(tool):
+    results = [judged("a", 1, {"flat": 0.1, "blink": 0.3}) | {"re10_position_m": None}]
+    results[0]["rows"][1]["re10_position_m"] = None
+    assert tool.table(results).splitlines()[2] == "| a | 1 | 1e+06 | 0.200 | 0.200 | 0.200 | 0.200 | nan | nan |"
+    assert tool.course_table(results).splitlines()[2] == "| a | 0.100 / 0.050 | 0.300 / nan |"
