@@ -213,6 +213,11 @@ def test_a_linked_robot_file_has_the_links_name_and_its_neighbours(robot_files, 
         ("base: go2\nname: ../go2", "name: '../go2' cannot name files"),
         ("base: go2\nname: ''", "name: '' cannot name files"),
         ('base: go2\nname: "a\\nb"', r"name: 'a\\nb' cannot name files"),
+        ("base: go2\nother_policies: {a.yaml: 0.6, b.yaml: 0.4}", "shares must leave some to policy, and add up to 1"),
+        ("base: go2\nother_policies: {a.yaml: 0}", r"other_policies\..*a\.yaml: .* greater than 0"),
+        ("base: go2\nother_policies: {a.yaml: .nan}", r"other_policies\..*a\.yaml: "),
+        ("base: go2\nother_policies: [a.yaml]", "other_policies: "),
+        ("base: go2\npolicy: null\nother_policies: {a.yaml: 0.5}", "no policy that walks the rest"),
         ("base: .yaml", r"\.yaml"),
         ("base: ''", r"base ''"),
         ("base: /", r"base '/'"),
@@ -241,3 +246,13 @@ def test_joint_messages_say_how_the_joint_states_differ(robot_files, go2):
     assert [robot.reported_joint(slot) for slot in range(3)] == ["hx", "FL_thigh_joint", "-FL_calf_joint +0.05 rad"]
     assert robot.fingerprint == go2.fingerprint  # a matter of the messages, not of the legs
     assert go2.reported_joint_names == go2.joint_names
+
+
+def test_other_policies_lie_beside_the_file_that_names_them(tmp_path, go2):
+    (tmp_path / "walks").mkdir()
+    (tmp_path / "walks" / "mine.yaml").write_text("base: go2\nother_policies: {a.yaml: 0.25}\n")
+    (tmp_path / "his.yaml").write_text("base: walks/mine.yaml\nother_policies: {walks/a.yaml: 0.5, b.yaml: 0.125}\n")
+    assert RobotDescription.load(tmp_path / "walks" / "mine.yaml").other_policies == {tmp_path / "walks/a.yaml": 0.25}
+    robot = RobotDescription.load(tmp_path / "his.yaml")
+    assert robot.policy == go2.policy
+    assert robot.other_policies == {tmp_path / "walks" / "a.yaml": 0.5, tmp_path / "b.yaml": 0.125}

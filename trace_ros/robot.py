@@ -143,6 +143,8 @@ class RobotDescription(BaseModel):
         joint_messages: how the robot's joint states differ from the URDF.
         stationary: thresholds of the stationary clamp.
         policy: policy file (relative to the YAML file that names it) that walks this robot in simulation, or None.
+        other_policies: further policy files and the share of the rollouts that each walks; ``policy`` walks the rest,
+            and all courses.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, ignored_types=(cached_property,))
@@ -157,6 +159,15 @@ class RobotDescription(BaseModel):
     joint_messages: JointMessages = JointMessages()
     stationary: StationaryThresholds = StationaryThresholds()
     policy: Path | None = None
+    other_policies: dict[Path, Annotated[float, Field(gt=0, lt=1)]] = {}
+
+    @model_validator(mode="after")
+    def _policies_share_the_rollouts(self) -> RobotDescription:
+        if self.other_policies and self.policy is None:
+            raise ValueError("other_policies: there is no policy that walks the rest; name one as policy")
+        if (whole := sum(self.other_policies.values())) >= 1:
+            raise ValueError(f"other_policies: their shares must leave some to policy, and add up to {whole:g}")
+        return self
 
     @model_validator(mode="after")
     def _names_are_complete_and_unique(self) -> RobotDescription:
@@ -288,9 +299,11 @@ class RobotDescription(BaseModel):
 
 def _placed(path: Path, own: dict[str, Any]) -> dict[str, Any]:
     """A robot file's keys, with paths that no longer depend on where it lies, and the name that it gives."""
-    paths = {
+    paths: dict[str, Any] = {
         key: str((path.parent / own[key]).resolve()) for key in ("urdf", "policy") if isinstance(own.get(key), str)
     }
+    if isinstance(others := own.get("other_policies"), dict):
+        paths["other_policies"] = {str((path.parent / str(file)).resolve()): share for file, share in others.items()}
     return ({} if "base" in own else {"name": path.stem}) | own | paths
 
 

@@ -90,6 +90,33 @@ def test_train_resume_export_and_run(config, tmp_path, monkeypatch, capsys):
     assert all(np.isfinite(estimate.position).all() for estimate in estimates)
 
 
+def test_whose_policies_walk_is_kept_and_held_to(config, tmp_path, monkeypatch, capsys):
+    robot, other = tmp_path / "mine.yaml", tmp_path / "trot_policy.yaml"
+    other.write_text(RobotDescription.load("go2").policy.read_text())
+    robot.write_text("base: go2\nother_policies: {trot_policy.yaml: 0.5}\n")
+    run, rollouts = tmp_path / "run", tmp_path / "rollouts"
+    common = ("--robot", robot, "--config", config)
+    kept = ("rollouts", *common, "--output", rollouts, "--count", "4", "--jobs", "1")
+    assert run_trace(monkeypatch, capsys, *kept).code == 0
+    assert run_trace(monkeypatch, capsys, "train", *common, "--output", run, "--steps", "1").code == 0
+    model = tmp_path / "trace.pt"
+    export = ("export", run / "checkpoint.pt", "--robot", robot, "--output", model)
+    assert run_trace(monkeypatch, capsys, *export).code == 0
+    walked_by = yaml.safe_load(model.with_suffix(".yaml").read_text())["simulation"]["walked_by"]
+    assert [(name[:-9], share) for name, share in walked_by.items()] == [("go2_policy", 0.5), ("trot_policy", 0.5)]
+
+    resume = ("train", "--robot", robot, "--output", run, "--resume", "--steps", "2")
+    other.write_text(other.read_text().replace("vx: 1.0", "vx: 0.9"))
+    outcome = run_trace(monkeypatch, capsys, *resume)
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert "its rollouts were walked by go2_policy" in outcome.err
+    outcome = run_trace(monkeypatch, capsys, *kept)
+    assert outcome.code == 2
+    assert "holds rollouts of other settings" in outcome.err
+    other.write_text(other.read_text().replace("vx: 0.9", "vx: 1.0"))
+    assert run_trace(monkeypatch, capsys, *resume).code == 0
+
+
 @pytest.mark.parametrize("method", ["mlp", "legolas", "nmn_iekf"])
 def test_rollouts_are_simulated_for_any_method(config, tmp_path, monkeypatch, capsys, method):
     own = config.with_name(f"{method}.yaml")

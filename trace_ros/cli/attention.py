@@ -74,6 +74,7 @@ def attention(
     loaded = load_model(model or models_directory() / description.name / "trace.pt")
     loaded.check_robot(description)
     simulation = SimulationConfig.load(config)
+    source = SimulationSource(simulation)
     settings = AttentionSettings() if samples is None else AttentionSettings(samples=samples)
     # One step is a handful of small products: threads cost more than they bring.
     torch.set_num_threads(1)
@@ -83,7 +84,7 @@ def attention(
             task = progress.add_task("per-foot samples", total=settings.samples)
             collected = collect_attention(
                 loaded.network(),
-                SimulationSource(simulation),
+                source,
                 description,
                 seed,
                 round(simulation.duration * simulation.physics.sample_rate_hz),
@@ -108,7 +109,7 @@ def attention(
         "seed": seed,
         "rollouts": collected.rollouts,
         "rollouts_simulated": collected.simulated,
-        "simulation": simulation.model_dump(mode="json"),
+        "simulation": source.describe(description),
     }
     if output is not None:
         picture = output / "attention_analysis.png"

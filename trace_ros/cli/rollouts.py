@@ -35,7 +35,7 @@ def rollouts(
     from trace_ros.training.simulation import SimulationSource
 
     training = load_training(config, changes or [])
-    simulation = SimulationConfig.load(training.simulation)
+    source = SimulationSource(SimulationConfig.load(training.simulation))
     say(f"simulating {description.name} into {output}; processes: {jobs}")
     try:
         with progress_bar() as bar:
@@ -43,8 +43,8 @@ def rollouts(
             kept = keep_rollouts(
                 output,
                 description,
-                SimulationSource(simulation),
-                simulation.model_dump(mode="json"),
+                source,
+                source.describe(description),
                 training,
                 seed,
                 count,

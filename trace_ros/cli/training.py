@@ -21,7 +21,8 @@ from trace_ros.baselines.mlp_network import MlpCard
 from trace_ros.cli.common import console, say, working, write_json
 from trace_ros.errors import TraceError
 from trace_ros.estimator.checkpoint import Card, load_model, read_archive
-from trace_ros.robot import RobotDescription, describe_validation_error
+from trace_ros.robot import RobotDescription
+from trace_ros.sim.policy import walked_by
 from trace_ros.sim.rollout import SimulationConfig
 from trace_ros.training.benchmark import Benchmark, Rate, run_benchmark
 from trace_ros.training.config import CommonTraining
@@ -55,13 +56,13 @@ def started(
         initial: an earlier model to start from.
         rollouts: kept rollouts to train on, instead of simulating.
     """
-    simulation = SimulationConfig.load(training.simulation)
-    described = simulation.model_dump(mode="json") if rollouts is None else read_manifest(rollouts).simulation
+    source = SimulationSource(SimulationConfig.load(training.simulation))
+    described = source.describe(robot) if rollouts is None else read_manifest(rollouts).simulation
     budget = _budget(hours if (hours, steps) != (None, None) else 1.0, steps)
     command = shlex.join(["trace", *sys.argv[1:]])
     plan = RunDescription(robot, training, described, seed, budget, command, rollouts)
     model = None if initial is None else _start_model(initial)
-    return Pretraining.start(plan, SimulationSource(simulation), output, ranks, model)
+    return Pretraining.start(plan, source, output, ranks, model)
 
 
 def load_config(method: str | None, config: str | None, changes: Sequence[str]) -> CommonTraining:
@@ -126,12 +127,12 @@ def resumed(
     path = output / "checkpoint.pt"
     state = ranks.first(lambda: load_state(path))
     training = parse_training(state["config"], str(path))
-    try:
-        simulation = SimulationConfig.model_validate(state["simulation"])
-    except ValidationError as error:
-        raise TraceError(f"{path}: simulation config of another version: {describe_validation_error(error)}") from error
-    budget = Budget(**state["budget"]) if (hours, steps) == (None, None) else _budget(hours, steps)
+    source = SimulationSource.of(state["simulation"], str(path))
     kept = state.get("rollouts")
+    if kept is None and "walked_by" in state["simulation"] and source.describe(robot) != state["simulation"]:
+        began, now = ", ".join(state["simulation"]["walked_by"]), ", ".join(walked_by(robot))
+        raise TraceError(f"{path}: its rollouts were walked by {began}; now the robot file gives {now}")
+    budget = Budget(**state["budget"]) if (hours, steps) == (None, None) else _budget(hours, steps)
     plan = RunDescription(
         robot,
         training,
@@ -142,7 +143,7 @@ def resumed(
         None if kept is None else Path(kept),
         state.get("initial"),
     )
-    return Pretraining.resume(plan, SimulationSource(simulation), output, ranks)
+    return Pretraining.resume(plan, source, output, ranks)
 
 
 def _budget(hours: float | None, steps: int | None) -> Budget:

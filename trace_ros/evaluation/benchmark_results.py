@@ -183,7 +183,7 @@ def result_folder(method: Method, robot: RobotDescription, kept: Path) -> Path:
     digest = hashlib.sha256(_code_digest())
     for part in (method.digest, method.numbers, METRICS.model_dump_json(), INITIAL):
         digest.update(part.encode())
-    own = robot.model_dump(mode="json", exclude={"urdf", "policy"})
+    own = robot.model_dump(mode="json", exclude={"urdf", "policy", "other_policies"})
     digest.update(json.dumps(own, sort_keys=True).encode() + robot.urdf.read_bytes())
     return kept / "results" / f"{method.estimator}-{digest.hexdigest()[:8]}"
 

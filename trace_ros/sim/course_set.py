@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +16,7 @@ from trace_ros.resources import config_directory, merged, read_yaml
 from trace_ros.robot import RobotDescription, describe_validation_error
 from trace_ros.sim.backend import BACKENDS
 from trace_ros.sim.course import Course, course_file, holds_set
+from trace_ros.sim.policy import policy_content, version_of
 from trace_ros.sim.ranges import STRICT, load_yaml_model
 
 Seed = Annotated[int, Field(ge=0)]
@@ -157,8 +157,8 @@ def set_digest(courses: CourseSet, robot: RobotDescription) -> str:
     digest = hashlib.sha256(_code_digest(frozenset(course.physics.backend for course in courses.courses)))
     for course in courses.courses:
         digest.update(json.dumps(course.model_dump(mode="json"), sort_keys=True).encode())
-    # The clamp belongs to the estimator; where the files lie does not matter.
-    own = robot.model_dump(mode="json", exclude={"urdf", "policy", "stationary"})
+    # The clamp belongs to the estimator; where the files lie does not matter, and other policies walk no courses.
+    own = robot.model_dump(mode="json", exclude={"urdf", "policy", "other_policies", "stationary"})
     digest.update(json.dumps(own, sort_keys=True).encode())
     for part in _robot_files(robot):
         digest.update(part)
@@ -166,16 +166,10 @@ def set_digest(courses: CourseSet, robot: RobotDescription) -> str:
 
 
 def _robot_files(robot: RobotDescription) -> Iterator[bytes]:
-    files = [robot.urdf]
     if robot.policy is not None:
-        policy = read_yaml(robot.policy)
-        files.append(robot.policy)
-        if isinstance(policy, dict) and isinstance(policy.get("package"), str):
-            yield _version(policy["package"])
-        elif isinstance(policy, dict) and isinstance(policy.get("weights"), str):
-            files.append(robot.policy.parent / policy["weights"])
+        yield from policy_content(robot.policy)
     try:
-        yield from (file.read_bytes() for file in files)
+        yield robot.urdf.read_bytes()
     except OSError as error:
         raise TraceError(f"{error.filename}: cannot be read ({error.strerror})") from error
 
@@ -190,12 +184,5 @@ def _code_digest(engines: frozenset[str]) -> bytes:
     for path in (*shared, *(package / f"{name}.py" for name in ("robot", "urdf", "geometry"))):
         digest.update(path.name.encode() + path.read_bytes())
     for library in (*_LIBRARIES, *sorted(BACKENDS[engine][2] for engine in engines if engine in BACKENDS)):
-        digest.update(_version(library))
+        digest.update(version_of(library))
     return digest.digest()
-
-
-def _version(distribution: str) -> bytes:
-    try:
-        return f"{distribution} {metadata.version(distribution)}".encode()
-    except metadata.PackageNotFoundError:
-        return f"{distribution} none".encode()

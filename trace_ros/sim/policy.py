@@ -6,7 +6,8 @@ A policy maps an observation of the robot (terms and scales in the file) to 12 a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -19,6 +20,7 @@ from pydantic import BaseModel, Field
 
 from trace_ros.errors import TraceError
 from trace_ros.logs import JOINTS
+from trace_ros.resources import read_yaml
 from trace_ros.robot import PerLeg, RobotDescription, every_joint
 from trace_ros.sim.ranges import STRICT, load_yaml_model
 
@@ -128,7 +130,11 @@ class PolicyInput:
 class WalkingPolicy:
     """A loaded policy: observations in, actions out, for a batch of robots, all in package joint order."""
 
-    def __init__(self, description: PolicyDescription, network: torch.nn.Module, robot: RobotDescription) -> None:
+    def __init__(
+        self, description: PolicyDescription, network: torch.nn.Module, robot: RobotDescription, name: str = ""
+    ) -> None:
+        self.name = name
+        """Stem of its file."""
         self.description = description
         self._network = network
         # Position in the policy's order of each joint of the package, and back.
@@ -150,15 +156,15 @@ class WalkingPolicy:
         return self.description.command_limits.array
 
     @classmethod
-    def load(cls, robot: RobotDescription) -> WalkingPolicy:
-        """The policy that the robot file names.
+    def load(cls, robot: RobotDescription, path: Path | None = None) -> WalkingPolicy:
+        """The policy of a file, or None: the one that the robot file names as its ``policy``.
 
         Raises:
             TraceError: none named, or its file, weights, joints or sizes do not fit.
         """
-        if robot.policy is None:
+        path = path or robot.policy
+        if path is None:
             raise TraceError(f"robot {robot.name!r} names no walking policy: add 'policy: FILE.yaml' to its robot file")
-        path = robot.policy
         description = load_yaml_model(PolicyDescription, path, "policy")
         if sorted(description.joint_order) != sorted(robot.joint_names):
             odd = sorted(set(description.joint_order) ^ set(robot.joint_names))
@@ -167,7 +173,7 @@ class WalkingPolicy:
             )
         weights = _locate_weights(description, path)
         inputs = sum(_SIZES[term.name] for term in description.observation)
-        return cls(description, _load_network(weights, inputs), robot)
+        return cls(description, _load_network(weights, inputs), robot, path.stem)
 
     def act(self, observed: PolicyInput, last_action: FloatArray) -> FloatArray:
         """Actions (B, 12), package order, from what is observed and the previous actions (B, 12)."""
@@ -191,6 +197,70 @@ class WalkingPolicy:
     def joint_target(self, action: FloatArray) -> FloatArray:
         """Joint targets (rad) of actions, (B, 12) each, package order."""
         return self.default_joint_position + self.action_scale * action
+
+
+def policy_content(path: Path) -> Iterator[bytes]:
+    """All that a policy is: its file, and its weights or the version of the package that holds them.
+
+    Raises:
+        TraceError: a file cannot be read.
+    """
+    data = read_yaml(path)
+    files = [path]
+    if isinstance(data, dict) and isinstance(data.get("package"), str):
+        yield version_of(data["package"])
+    elif isinstance(data, dict) and isinstance(data.get("weights"), str):
+        files.append(path.parent / data["weights"])
+    try:
+        yield from (file.read_bytes() for file in files)
+    except OSError as error:
+        raise TraceError(f"{error.filename}: cannot be read ({error.strerror})") from error
+
+
+def version_of(distribution: str) -> bytes:
+    """Name and version of an installed package, for digests."""
+    try:
+        return f"{distribution} {metadata.version(distribution)}".encode()
+    except metadata.PackageNotFoundError:
+        return f"{distribution} none".encode()
+
+
+def walked_by(robot: RobotDescription) -> dict[str, float]:
+    """Share of the rollouts by policy: the stem of its file, and digits that change with what it is.
+
+    Raises:
+        TraceError: no policy, or a file cannot be read.
+    """
+    if robot.policy is None:
+        raise TraceError(f"robot {robot.name!r} names no walking policy: add 'policy: FILE.yaml' to its robot file")
+    shares = {robot.policy: 1.0 - sum(robot.other_policies.values())} | robot.other_policies
+    return {
+        f"{path.stem} {hashlib.sha256(b''.join(policy_content(path))).hexdigest()[:8]}": round(share, 6)
+        for path, share in shares.items()
+    }
+
+
+class Walkers:
+    """The policies that walk a robot's rollouts, each its share of them."""
+
+    def __init__(self, policies: Sequence[WalkingPolicy], shares: Sequence[float]) -> None:
+        self._policies = policies
+        self._shares = shares
+
+    @classmethod
+    def load(cls, robot: RobotDescription) -> Walkers:
+        """``policy`` and ``other_policies`` of the robot file.
+
+        Raises:
+            TraceError: see `WalkingPolicy.load`.
+        """
+        policies = [WalkingPolicy.load(robot, path) for path in (None, *robot.other_policies)]
+        shares = list(robot.other_policies.values())
+        return cls(policies, [1.0 - sum(shares), *shares])
+
+    def draw(self, rng: np.random.Generator) -> WalkingPolicy:
+        """One of them."""
+        return self._policies[int(rng.choice(len(self._policies), p=self._shares))]
 
 
 def _locate_weights(description: PolicyDescription, path: Path) -> Path:

@@ -27,7 +27,7 @@ from trace_ros.sim.domain_randomization import (
     draw_slips,
 )
 from trace_ros.sim.placement import CommandedWay, farthest_reach
-from trace_ros.sim.policy import WalkingPolicy
+from trace_ros.sim.policy import Walkers, WalkingPolicy
 from trace_ros.sim.policy_randomization import (
     PolicyRandomizationConfig,
     PolicyVariation,
@@ -169,7 +169,8 @@ def simulate_rollouts(
 ) -> Iterator[Rollout]:
     """Simulate ``count`` rollouts, batch by batch; deterministic in (config, robot, seed, count).
 
-    Rollouts come grouped by the structure of their ground, so shuffle them before use. A rollout with a fall ends
+    Rollouts come grouped by the structure of their ground, and a batch is walked by one of the robot's policies, so
+    shuffle them before use. A rollout with a fall ends
     before it; one that is shorter than ``minimum_duration`` after that is dropped, so fewer than ``count`` may come.
 
     Args:
@@ -182,7 +183,9 @@ def simulate_rollouts(
     Raises:
         TraceError: no policy for this robot, an unknown or missing engine, or a model that it cannot load.
     """
-    policy = WalkingPolicy.load(robot)
+    walkers = Walkers.load(robot)
+    # Of its own, so that a rollout's draws do not depend on how many policies there are.
+    drawing = np.random.default_rng([seed, count, 1])
     config = fit_to_robot(config, robot)
     statistics = RolloutStatistics() if statistics is None else statistics
     # The first draw of each rollout's own generator is its kind of ground; grouped by it, a batch has one structure.
@@ -193,6 +196,7 @@ def simulate_rollouts(
     for kinds in _BATCHED_KINDS:
         members = [(kind, rng) for kind in kinds for rng in groups.get(kind, [])]
         for start in range(0, len(members), config.batch):
+            policy = walkers.draw(drawing)
             plans = [
                 _draw_plan(config, robot, policy, kind, rng) for kind, rng in members[start : start + config.batch]
             ]
@@ -284,7 +288,7 @@ def _simulate_batch(
             config.contact_labels,
             plan.rng,
         )
-        info = _describe(plan.scene.terrain, plan)
+        info = _describe(plan.scene.terrain, plan) | {"policy": policy.name}
         info.update(recording.info, slips=float(slips.onsets[index]), fell=float(fell))
         yield Rollout(recording.measured, recording.clean, info)
 

@@ -175,23 +175,25 @@ def judge_falls(statistics: RolloutStatistics) -> Verdict:
 
 
 def judge_policy(robot: RobotDescription) -> Verdict:
-    """Whether the walking policy loads and fits; does not simulate. Raises nothing: what is wrong is the verdict."""
+    """Whether the walking policies load and fit; does not simulate. Raises nothing: what is wrong is the verdict."""
     if robot.policy is None:
         return Verdict(
             "warning", "policy", "none named: a trained model runs, but this robot cannot be simulated or trained for"
         )
-    try:
-        policy = WalkingPolicy.load(robot)
-    except TraceError as error:
-        return Verdict("fault", "policy", str(error))
-    lower, upper = robot.kinematics.lower_limit, robot.kinematics.upper_limit
-    default = policy.default_joint_position
-    if (outside := (default < lower) | (default > upper)).any():
-        names = ", ".join(np.asarray(robot.joint_names)[outside])
-        return Verdict("fault", "policy", f"default_joint_position lies outside the URDF's limits: {names}")
-    vx, vy, wz = policy.command_limits
-    return Verdict(
-        "ok",
-        "policy",
-        f"{robot.policy.name}: up to {vx:g} and {vy:g} m/s, {wz:g} rad/s; kp {policy.kp:g}, kd {policy.kd:g}",
-    )
+    told = []
+    for file, share in ((robot.policy, None), *robot.other_policies.items()):
+        try:
+            policy = WalkingPolicy.load(robot, file)
+        except TraceError as error:
+            return Verdict("fault", "policy", str(error))
+        lower, upper = robot.kinematics.lower_limit, robot.kinematics.upper_limit
+        default = policy.default_joint_position
+        if (outside := (default < lower) | (default > upper)).any():
+            names = ", ".join(np.asarray(robot.joint_names)[outside])
+            return Verdict(
+                "fault", "policy", f"{file.name}: default_joint_position lies outside the URDF's limits: {names}"
+            )
+        vx, vy, wz = policy.command_limits
+        some = "" if share is None else f" for {100 * share:.0f} % of the rollouts"
+        told.append(f"{file.name}{some}: up to {vx:g} and {vy:g} m/s, {wz:g} rad/s; kp {policy.kp:g}, kd {policy.kd:g}")
+    return Verdict("ok", "policy", "; ".join(told))
