@@ -44,6 +44,12 @@ def row(value: float, index: int, size: int) -> np.ndarray:
     [
         ({"velocity": 2.0}, STANDING, 2.0),
         ({"velocity": 2.0, "velocity_width": 0.5}, replace(STANDING, velocity=row(1.0, 0, 3)), 2.0 * np.exp(-1.0)),
+        ({"progress": 2.0}, STANDING, 1.0),
+        ({"progress": 2.0}, replace(STANDING, velocity=row(0.1, 0, 3)), 0.2),
+        ({"progress": 2.0}, replace(STANDING, velocity=row(0.9, 0, 3)), 1.0),  # no more than is asked
+        ({"progress": 2.0}, replace(STANDING, velocity=row(0.4, 1, 3)), 0.0),  # beside it
+        ({"progress": 2.0}, replace(STANDING, command=row(1.0, 2, 3)), 0.0),  # only turning is asked
+        ({"progress": 2.0}, replace(STANDING, command=np.array([[0.3, -0.4, 0.0]])), 0.6),
         ({"turning": 1.0, "turning_width": 0.5}, replace(STANDING, angular_velocity=row(0.5, 2, 3)), np.exp(-1.0)),
         ({"heave": 3.0}, replace(STANDING, velocity=row(2.0, 2, 3)), 12.0),
         ({"rolling": 3.0}, replace(STANDING, angular_velocity=row(2.0, 1, 3)), 12.0),
@@ -76,6 +82,12 @@ def test_a_landing_counts_once_whatever_the_step_takes() -> None:
 
 def test_it_never_falls_below_zero() -> None:
     assert reward(replace(STANDING, height=np.array([0.3])), only(height=-100.0, velocity=1.0), 0.02) == 0.0
+
+
+def test_going_backwards_costs_as_much_as_going_ahead_brings() -> None:
+    weights = only(progress=1.0, turning=1.0)
+    still, back = (replace(STANDING, velocity=row(speed, 0, 3)) for speed in (0.0, -0.2))
+    assert reward(back, weights, 1.0) - reward(still, weights, 1.0) == pytest.approx(-0.2)
 
 
 def test_clumsy_steps_towards_the_command_are_worth_more_than_standing_still() -> None:

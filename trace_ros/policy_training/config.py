@@ -86,7 +86,9 @@ class RewardConfig(BaseModel):
     Attributes:
         velocity: of following vx and vy: exp(-(error / velocity_width)^2).
         velocity_width: m/s.
-        turning: of following wz, likewise.
+        progress: (m/s)^-1, of the speed along vx and vy, up to what is asked. The first step counts as much as the
+            last, so that the robot leaves standing, where ``velocity`` is nearly flat.
+        turning: of following wz, as ``velocity``.
         turning_width: rad/s.
         heave: (m/s)^-2, of the body's vertical velocity squared.
         rolling: (rad/s)^-2, of its roll and pitch rates squared.
@@ -106,6 +108,7 @@ class RewardConfig(BaseModel):
     model_config = STRICT
     velocity: float
     velocity_width: Positive
+    progress: float
     turning: float
     turning_width: Positive
     heave: float

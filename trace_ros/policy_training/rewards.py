@@ -51,11 +51,14 @@ def reward(motion: Motion, config: RewardConfig, duration: float) -> FloatArray:
     moving = motion.command.any(axis=1)
     missed = np.square(motion.command[:, :2] - motion.velocity[:, :2]).sum(axis=1)
     turned = np.square(motion.command[:, 2] - motion.angular_velocity[:, 2])
+    asked = np.linalg.norm(motion.command[:, :2], axis=1)
+    along = (motion.command[:, :2] * motion.velocity[:, :2]).sum(axis=1) / np.maximum(asked, 1e-6)
     front_left, front_right, rear_left, rear_right = motion.contact.T
     trots = (front_left == rear_right) & (front_right == rear_left) & (front_left != front_right)
     airborne = (motion.air_time - config.air_time_target) * motion.landed
     rate = (
         config.velocity * np.exp(-missed / config.velocity_width**2)
+        + config.progress * np.clip(along, -asked, asked)
         + config.turning * np.exp(-turned / config.turning_width**2)
         + config.heave * motion.velocity[:, 2] ** 2
         + config.rolling * np.square(motion.angular_velocity[:, :2]).sum(axis=1)
