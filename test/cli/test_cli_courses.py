@@ -6,6 +6,7 @@ import pytest
 from commands import run_trace
 from untrained import export_untrained
 
+from trace_ros.cli.courses import short_names
 from trace_ros.logs import SensorLog
 from trace_ros.robot import RobotDescription
 
@@ -151,3 +152,19 @@ def test_one_course_of_a_set_is_simulated(trace, tmp_path):
     refused = trace("simulate", "--course", "small.yaml", "--npz", tmp_path / "no.npz")
     assert refused.code == 2
     assert "is a set of courses: choose one, such as small/level" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        (["models/go2/trace.pt"], ["trace.pt"]),
+        (["models/go2/trace.pt", "models/go2/trace_contacts.pt"], ["trace.pt", "trace_contacts.pt"]),
+        (["/runs/a/trace.pt", "/runs/b/trace.pt", "x/other.pt"], ["a/trace.pt", "b/trace.pt", "other.pt"]),
+        (["a/go2/trace.pt", "b/go2/trace.pt", "b/a1/trace.pt"], ["a/go2/trace.pt", "b/go2/trace.pt", "a1/trace.pt"]),
+        (["/trace.pt", "trace.pt"], ["/trace.pt", "trace.pt"]),
+        (["trace", "iekf_sr"], ["trace", "iekf_sr"]),
+        ([], []),
+    ],
+)
+def test_models_are_told_apart_in_few_words(paths, names):
+    assert short_names(paths) == names

@@ -149,13 +149,24 @@ def _cells(row: Row, settings: MetricSettings) -> list[str]:
     ]
 
 
+def short_names(paths: Sequence[str]) -> list[str]:
+    """As much of the ends of different paths as tells them apart: ``a/trace.pt``, ``b/trace.pt``."""
+    parts = [Path(path).parts for path in paths]
+    tails = [tuple(own[-1:]) for own in parts]
+    for length in range(2, max(map(len, parts), default=0) + 1):
+        tails = [
+            tuple(own[-length:]) if tails.count(tail) > 1 else tail for own, tail in zip(parts, tails, strict=True)
+        ]
+    return [str(Path(*tail)) for tail in tails]
+
+
 def _comparison(means: Sequence[Row], settings: MetricSettings) -> Table:
     """The models side by side: ATE and RE of the position, mean over the seeds."""
     models = list(dict.fromkeys(mean["model"] for mean in means))
     table = Table(title=f"means: ATE / RE over {settings.horizon_s:g} s of the position, m", box=None, padding=(0, 1))
     table.add_column("course", overflow="fold")
-    for model in models:
-        table.add_column(model, justify="right", overflow="fold")
+    for name in short_names(models):
+        table.add_column(name.replace("/", "/\n"), justify="right", overflow="fold")
     by_key = {(mean["course"], mean["model"]): mean for mean in means}
     for course in dict.fromkeys(mean["course"] for mean in means):
         cells = []
