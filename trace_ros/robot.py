@@ -123,9 +123,9 @@ class StationaryThresholds(BaseModel):
     angular_velocity: Positive = 0.05
     joint_velocity: Positive = 0.3
     acceleration: Positive = 0.5
-    dwell: Annotated[float, Field(ge=0)] = 0.1
-    smoothing: Annotated[float, Field(ge=0)] = 0.02
-    gyro_bias_memory: Annotated[float, Field(ge=0)] = 20.0
+    dwell: Annotated[float, Field(ge=0, le=3600)] = 0.1
+    smoothing: Annotated[float, Field(ge=0, le=3600)] = 0.02
+    gyro_bias_memory: Annotated[float, Field(ge=0, le=86400)] = 20.0
 
 
 class RobotDescription(BaseModel):
@@ -299,11 +299,15 @@ class RobotDescription(BaseModel):
 
 def _placed(path: Path, own: dict[str, Any]) -> dict[str, Any]:
     """A robot file's keys, with paths that no longer depend on where it lies, and the name that it gives."""
-    paths: dict[str, Any] = {
-        key: str((path.parent / own[key]).resolve()) for key in ("urdf", "policy") if isinstance(own.get(key), str)
-    }
-    if isinstance(others := own.get("other_policies"), dict):
-        paths["other_policies"] = {str((path.parent / str(file)).resolve()): share for file, share in others.items()}
+    try:
+        paths: dict[str, Any] = {
+            key: str((path.parent / own[key]).resolve()) for key in ("urdf", "policy") if isinstance(own.get(key), str)
+        }
+        if isinstance(others := own.get("other_policies"), dict):
+            resolved = {str((path.parent / str(file)).resolve()): share for file, share in others.items()}
+            paths["other_policies"] = resolved
+    except (OSError, RuntimeError, ValueError) as error:  # links in a circle, a zero byte
+        raise TraceError(f"{path}: names a file that cannot be ({error})") from error
     return ({} if "base" in own else {"name": path.stem}) | own | paths
 
 

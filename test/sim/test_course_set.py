@@ -122,9 +122,9 @@ def test_the_digest_counts_only_the_engines_that_simulate(two, go2, monkeypatch)
         """Engines whose logs another version of what ``which`` chooses by name makes stale."""
         course_set._code_digest.cache_clear()
         with monkeypatch.context() as patch:
-            read, version = Path.read_bytes, course_set._version
+            read, version = Path.read_bytes, course_set.version_of
             patch.setattr(Path, "read_bytes", lambda path: read(path) + b"#" * which(path.name))
-            patch.setattr(course_set, "_version", lambda library: version(library) + b"1" * which(library))
+            patch.setattr(course_set, "version_of", lambda library: version(library) + b"1" * which(library))
             stale = {engine for engine, own in ours.items() if set_digest(own, go2) != before[engine]}
         course_set._code_digest.cache_clear()
         return stale

@@ -12,7 +12,7 @@ from onnx.reference import ReferenceEvaluator
 
 from trace_ros.errors import TraceError
 from trace_ros.robot import LEG_NAMES
-from trace_ros.sim.policy import PolicyInput, WalkingPolicy, read_onnx_mlp
+from trace_ros.sim.policy import PolicyInput, WalkingPolicy, policy_content, read_onnx_mlp
 from trace_ros.sim.policy_randomization import (
     UNCHANGED,
     PolicyRandomizationConfig,
@@ -225,3 +225,40 @@ def test_a_torchscript_policy_beside_its_file(go2, tmp_path):
     path.write_text(yaml.safe_dump(data))
     policy = WalkingPolicy.load(go2.model_copy(update={"policy": path}))
     assert policy.act(observed(), np.zeros((3, 12))).shape == (3, 12)
+
+
+def test_a_policy_on_a_base_takes_its_weights_from_there(go2, tmp_path):
+    (tmp_path / "base").mkdir()
+    torch.jit.script(torch.nn.Linear(45, 12)).save(str(tmp_path / "base" / "walk.pt"))
+    data = yaml.safe_load(go2.policy.read_text()) | {"weights": "walk.pt", "package": None}
+    lower, upper = tmp_path / "base" / "policy.yaml", tmp_path / "mine.yaml"
+    lower.write_text(yaml.safe_dump(data))
+    upper.write_text("base: base/policy.yaml\nrate_hz: 50\n")
+    robot = go2.model_copy(update={"policy": upper})
+    assert WalkingPolicy.load(robot).description.rate_hz == 50
+    before = b"".join(policy_content(upper))
+    lower.write_text(yaml.safe_dump(data | {"action_clip": 3.0}))
+    assert b"".join(policy_content(upper)) != before
+    # Weights of its own take the place of a package's.
+    upper.write_text(f"base: {go2.policy}\nweights: base/walk.pt\n")
+    assert WalkingPolicy.load(robot).description.weights == tmp_path / "base" / "walk.pt"
+
+
+def test_damaged_weights_are_told(go2, tmp_path):
+    network = torch.nn.Linear(45, 12)
+    torch.nn.init.constant_(network.bias, float("nan"))
+    torch.jit.script(network).save(str(tmp_path / "walk.pt"))
+    path = tmp_path / "policy.yaml"
+    path.write_text(f"base: {go2.policy}\nweights: walk.pt\n")
+    with pytest.raises(TraceError, match="gives actions that are no numbers"):
+        WalkingPolicy.load(go2.model_copy(update={"policy": path}))
+
+
+def test_actions_that_are_no_numbers_are_told_when_they_come(go2, policy):
+    class Overflow(torch.nn.Module):
+        def forward(self, x):
+            return x[:, :12] / 0.0
+
+    broken = WalkingPolicy(policy.description, Overflow(), go2, "mine")
+    with pytest.raises(TraceError, match="policy mine: gives actions that are no numbers"):
+        broken.act(observed(), np.zeros((3, 12)))

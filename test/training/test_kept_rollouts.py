@@ -9,7 +9,7 @@ from synthetic import FailingSource, SyntheticSource
 
 from trace_ros.errors import TraceError
 from trace_ros.robot import RobotDescription
-from trace_ros.training.kept_rollouts import check_rollouts, keep_rollouts, read_manifest
+from trace_ros.training.kept_rollouts import check_rollouts, count_rollouts, keep_rollouts, read_manifest
 from trace_ros.training.pretrain import Pretraining
 
 ROBOT = RobotDescription.load("go2")
@@ -88,3 +88,17 @@ def test_unfit_folders_are_refused(folder, tmp_path):
     (tmp_path / "rollouts.json").write_text("{}")
     with pytest.raises(TraceError, match=r"rollouts\.json"):
         read_manifest(tmp_path)
+
+
+def test_what_was_stopped_is_gone_on_with_by_the_same_settings_alone(tmp_path):
+    with pytest.raises(TraceError, match="the ground is missing"):
+        keep(tmp_path, source=FailingSource())
+    with pytest.raises(TraceError, match=r"its rollouts are not complete; run trace rollouts again"):
+        check_rollouts(tmp_path, ROBOT, describe(steps=1).config)
+    with pytest.raises(TraceError, match="holds rollouts of other settings"):
+        keep(tmp_path, robot=RobotDescription.load("a1"))
+    assert keep(tmp_path).chunks == 2
+    assert count_rollouts(tmp_path) == (8, describe(steps=1).config.validation.rollouts)
+    (tmp_path / "rollouts.json").unlink()
+    with pytest.raises(TraceError, match="holds rollouts of unknown settings"):
+        keep(tmp_path)

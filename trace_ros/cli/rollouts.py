@@ -30,7 +30,7 @@ def rollouts(
     description = RobotDescription.load(robot)
     # Imported here, so that --help and the other commands need not wait for torch and the simulator.
     from trace_ros.sim.rollout import SimulationConfig
-    from trace_ros.training.kept_rollouts import keep_rollouts
+    from trace_ros.training.kept_rollouts import count_rollouts, keep_rollouts
     from trace_ros.training.methods import load_training
     from trace_ros.training.simulation import SimulationSource
 
@@ -54,4 +54,7 @@ def rollouts(
     except KeyboardInterrupt:
         say(f"stopped; what is in {output} is kept: the same command goes on")
         raise typer.Exit(130) from None
-    console.print(f"{kept.chunk * kept.chunks} rollouts and {kept.validation} held-out ones in {output}")
+    training_on, held_out = count_rollouts(output)
+    short = kept.chunk * kept.chunks + kept.validation - training_on - held_out
+    fell = f"; {short} more fell within minimum_duration and are dropped" if short else ""
+    console.print(f"{training_on} rollouts and {held_out} held-out ones in {output}{fell}")

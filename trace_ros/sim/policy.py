@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -20,7 +20,6 @@ from pydantic import BaseModel, Field
 
 from trace_ros.errors import TraceError
 from trace_ros.logs import JOINTS
-from trace_ros.resources import read_yaml
 from trace_ros.robot import PerLeg, RobotDescription, every_joint
 from trace_ros.sim.ranges import STRICT, load_yaml_model
 
@@ -165,7 +164,7 @@ class WalkingPolicy:
         path = path or robot.policy
         if path is None:
             raise TraceError(f"robot {robot.name!r} names no walking policy: add 'policy: FILE.yaml' to its robot file")
-        description = load_yaml_model(PolicyDescription, path, "policy")
+        description = load_yaml_model(PolicyDescription, path, "policy", _placed)
         if sorted(description.joint_order) != sorted(robot.joint_names):
             odd = sorted(set(description.joint_order) ^ set(robot.joint_names))
             raise TraceError(
@@ -176,7 +175,11 @@ class WalkingPolicy:
         return cls(description, _load_network(weights, inputs), robot, path.stem)
 
     def act(self, observed: PolicyInput, last_action: FloatArray) -> FloatArray:
-        """Actions (B, 12), package order, from what is observed and the previous actions (B, 12)."""
+        """Actions (B, 12), package order, from what is observed and the previous actions (B, 12).
+
+        Raises:
+            TraceError: the policy gives no numbers.
+        """
         parts = []
         for term in self.description.observation:
             if term.name == "last_action":
@@ -190,6 +193,8 @@ class WalkingPolicy:
             parts.append(value * np.resize(np.asarray(term.scale), value.shape[-1]))
         with torch.inference_mode():
             output = self._network(torch.from_numpy(np.concatenate(parts, axis=1, dtype=float)))
+        if not torch.isfinite(output).all():
+            raise TraceError(f"policy {self.name}: gives actions that are no numbers; its weights are damaged")
         clip = self.description.action_clip
         actions = np.round(np.clip(output.numpy(), -clip, clip), _ACTION_DECIMALS)
         return actions[:, self._to_package]
@@ -200,21 +205,28 @@ class WalkingPolicy:
 
 
 def policy_content(path: Path) -> Iterator[bytes]:
-    """All that a policy is: its file, and its weights or the version of the package that holds them.
+    """All that a policy is: what its file says, and its weights or the version of the package that holds them.
 
     Raises:
-        TraceError: a file cannot be read.
+        TraceError: a file cannot be read, or is none of a policy.
     """
-    data = read_yaml(path)
-    files = [path]
-    if isinstance(data, dict) and isinstance(data.get("package"), str):
-        yield version_of(data["package"])
-    elif isinstance(data, dict) and isinstance(data.get("weights"), str):
-        files.append(path.parent / data["weights"])
+    description = load_yaml_model(PolicyDescription, path, "policy", _placed)
+    yield description.model_dump_json(exclude={"weights"}).encode()
+    if description.package is not None:
+        yield f"{description.weights} of ".encode() + version_of(description.package)
+        return
     try:
-        yield from (file.read_bytes() for file in files)
+        yield description.weights.read_bytes()
     except OSError as error:
         raise TraceError(f"{error.filename}: cannot be read ({error.strerror})") from error
+
+
+def _placed(path: Path, own: dict[str, Any]) -> dict[str, Any]:
+    """A policy file's keys, with weights that no longer depend on where the file lies that names them."""
+    if not isinstance(weights := own.get("weights"), str) or own.get("package") is not None:
+        return own
+    # A package of the base holds the base's weights.
+    return own | {"package": None, "weights": str(path.parent / weights)}
 
 
 def version_of(distribution: str) -> bytes:
@@ -265,7 +277,7 @@ class Walkers:
 
 def _locate_weights(description: PolicyDescription, path: Path) -> Path:
     if description.package is None:
-        file = (path.parent / description.weights).resolve()
+        file = description.weights.resolve()
     else:
         # Found through the installation's record: the package itself is not imported, nor are its dependencies needed.
         try:
@@ -290,11 +302,13 @@ def _load_network(weights: Path, inputs: int) -> torch.nn.Module:
     network.eval().double()
     try:
         with torch.inference_mode():
-            shape = tuple(network(torch.zeros(2, inputs, dtype=torch.float64)).shape)
+            output = network(torch.zeros(2, inputs, dtype=torch.float64))
     except RuntimeError as error:
         raise TraceError(f"{weights}: does not take the {inputs} inputs that the policy file lists") from error
-    if shape != (2, JOINTS):
+    if (shape := tuple(output.shape)) != (2, JOINTS):
         raise TraceError(f"{weights}: gives {shape[-1]} actions, expected {JOINTS}")
+    if not torch.isfinite(output).all():
+        raise TraceError(f"{weights}: gives actions that are no numbers; the weights are damaged")
     return network
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
@@ -52,13 +53,20 @@ def draw(rng: np.random.Generator, bounds: tuple[float, float]) -> float:
 Model = TypeVar("Model", bound=BaseModel)
 
 
-def load_yaml_model(model: type[Model], path: Path, what: str) -> Model:
+def load_yaml_model(
+    model: type[Model],
+    path: Path,
+    what: str,
+    each: Callable[[Path, dict[str, Any]], dict[str, Any]] | None = None,
+) -> Model:
     """Read a YAML file into a pydantic model; ``base`` may name another file that it stands on.
+
+    ``each`` is that of `trace_ros.resources.read_yaml_on_base`.
 
     Raises:
         TraceError: the file is missing or unreadable, or a key is unknown or has a bad value (named in the message).
     """
-    data = read_yaml_on_base(path)
+    data = read_yaml_on_base(path, None, each)
     if not isinstance(data, dict):
         raise TraceError(f"{path}: {what} must hold keys and values, found {type(data).__name__}")
     try:

@@ -33,7 +33,7 @@ class KeptRollouts(BaseModel):
         robot, robot_fingerprint: whose.
         seed: of the simulation.
         chunk: rollouts simulated together.
-        chunks: how many times.
+        chunks: how many times; 0 until all that were first asked for are there.
         rows: rows of each rollout.
         validation: held-out rollouts.
         simulation: config of the simulator.
@@ -102,11 +102,15 @@ def keep_rollouts(
         validation=config.validation.rollouts,
         simulation=json.loads(json.dumps(simulation)),
     )
+    begun = wanted.model_copy(update={"chunks": 0})
     if (folder / _MANIFEST).exists():
         there = read_manifest(folder)
         if there.model_copy(update={"chunks": wanted.chunks}) != wanted:
             raise TraceError(f"{folder}: holds rollouts of other settings; take another folder, or delete it")
+        begun = there
         wanted = wanted.model_copy(update={"chunks": max(there.chunks, wanted.chunks)})
+    elif any(folder.glob("chunk_*.npy")) or (folder / VALIDATION_FILE).exists():
+        raise TraceError(f"{folder}: holds rollouts of unknown settings ({_MANIFEST} is missing); take another folder")
     replay = Replay(folder, wanted.replay_config())
     parts = [(VALIDATION_CHUNK, wanted.validation, folder / VALIDATION_FILE)]
     parts += [(number, wanted.chunk, replay.path(number)) for number in range(wanted.chunks)]
@@ -117,9 +121,10 @@ def keep_rollouts(
     ]
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        # Before the first chunk, so that what was stopped is not gone on with by other settings.
+        _write_manifest(folder, begun)
         spread(_simulate, missing, jobs, progress)
-        with whole_file(folder / _MANIFEST) as temporary:
-            temporary.write_text(wanted.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        _write_manifest(folder, wanted)
     except OSError as error:
         raise TraceError(f"{folder}: cannot be written ({error.strerror})") from error
     return wanted
@@ -131,6 +136,11 @@ def _simulate(chunk: _Chunk, advance: Callable[[float], None]) -> None:
     advance(0.99)
     with whole_file(chunk.path) as temporary, temporary.open("wb") as file:
         np.save(file, rollouts)
+
+
+def _write_manifest(folder: Path, kept: KeptRollouts) -> None:
+    with whole_file(folder / _MANIFEST) as temporary:
+        temporary.write_text(kept.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 
 def read_manifest(folder: Path) -> KeptRollouts:
@@ -148,6 +158,14 @@ def read_manifest(folder: Path) -> KeptRollouts:
         raise TraceError(f"{path}: {describe_validation_error(error)}") from error
 
 
+def count_rollouts(folder: Path) -> tuple[int, int]:
+    """Rollouts to train on, and held-out ones: fewer than were simulated, where some fell too soon."""
+    kept = read_manifest(folder)
+    replay = Replay(folder, kept.replay_config())
+    held_out = np.load(folder / VALIDATION_FILE, mmap_mode="r")
+    return sum(replay.chunk(number).shape[0] for number in range(kept.chunks)), held_out.shape[0]
+
+
 def check_rollouts(folder: Path, robot: RobotDescription, config: CommonTraining) -> KeptRollouts:
     """The manifest of a folder that a training of this robot with this config can use.
 
@@ -161,6 +179,8 @@ def check_rollouts(folder: Path, robot: RobotDescription, config: CommonTraining
         raise TraceError(
             f"{folder}: rollouts of {kept.rows} rows, the config wants {config.rows} (rollout_samples, segment)"
         )
+    if not kept.chunks:
+        raise TraceError(f"{folder}: its rollouts are not complete; run trace rollouts again to complete them")
     replay = Replay(folder, kept.replay_config())
     for path in (folder / VALIDATION_FILE, *map(replay.path, range(kept.chunks))):
         if not path.exists():
