@@ -31,6 +31,18 @@ def test_a_fault_leaves_the_old_file_and_nothing_else(tmp_path, fault):
     assert [file.name for file in tmp_path.iterdir()] == ["a.npz"]
 
 
+def test_two_processes_do_not_write_into_each_others(tmp_path, monkeypatch):
+    path = tmp_path / "a.txt"
+    with whole_file(path) as ours:
+        ours.write_text("ours")
+        monkeypatch.setattr("os.getpid", lambda: 1)
+        with whole_file(path) as theirs:
+            theirs.write_text("theirs, which is longer")
+        assert path.read_text() == "theirs, which is longer"
+    assert path.read_text() == "ours"
+    assert [file.name for file in tmp_path.iterdir()] == ["a.txt"]
+
+
 def test_a_folder_in_the_way_stays(tmp_path):
     (tmp_path / "a.npz").mkdir()
     with pytest.raises(OSError, match="Is a directory"), whole_file(tmp_path / "a.npz"):

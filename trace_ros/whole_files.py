@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import zipfile
@@ -44,7 +45,8 @@ def whole_file(path: Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_dir():
         raise IsADirectoryError(21, "Is a directory", str(path))
-    temporary = path.with_name(f".{path.name}.partial")
+    # Of this process: two that write the same file must not write into each other's.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         yield temporary
         temporary.replace(path)
