@@ -99,6 +99,9 @@ def test_what_was_stopped_is_gone_on_with_by_the_same_settings_alone(tmp_path):
         keep(tmp_path, robot=RobotDescription.load("a1"))
     assert keep(tmp_path).chunks == 2
     assert count_rollouts(tmp_path) == (8, describe(steps=1).config.validation.rollouts)
+    (tmp_path / "validation.npy").write_bytes(b"half")
+    with pytest.raises(TraceError, match=r"validation\.npy: not readable"):
+        count_rollouts(tmp_path)
     (tmp_path / "rollouts.json").unlink()
     with pytest.raises(TraceError, match="holds rollouts of unknown settings"):
         keep(tmp_path)

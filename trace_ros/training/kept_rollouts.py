@@ -159,10 +159,18 @@ def read_manifest(folder: Path) -> KeptRollouts:
 
 
 def count_rollouts(folder: Path) -> tuple[int, int]:
-    """Rollouts to train on, and held-out ones: fewer than were simulated, where some fell too soon."""
+    """Rollouts to train on, and held-out ones: fewer than were simulated, where some fell too soon.
+
+    Raises:
+        TraceError: a file is damaged.
+    """
     kept = read_manifest(folder)
     replay = Replay(folder, kept.replay_config())
-    held_out = np.load(folder / VALIDATION_FILE, mmap_mode="r")
+    path = folder / VALIDATION_FILE
+    try:
+        held_out = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise TraceError(f"{path}: not readable ({error}); delete it and run trace rollouts again") from error
     return sum(replay.chunk(number).shape[0] for number in range(kept.chunks)), held_out.shape[0]
 
 
