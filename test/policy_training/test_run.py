@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 import torch
 
 pytest.importorskip("rsl_rl", reason="needs rsl-rl-lib")
+
+from rsl_rl.algorithms import PPO
 
 from trace_ros.errors import TraceError
 from trace_ros.policy_training.config import PolicyTrainingConfig
@@ -89,3 +92,90 @@ def test_learning_raises_the_reward_of_a_simple_wish(robot: RobotDescription, sm
     learner = PolicyLearner(robot, wish, 1)
     rewards = [learner.learn().reward for _ in range(25)]
     assert np.mean(rewards[-5:]) > 1.3 * np.mean(rewards[:5])
+
+
+def test_files_of_something_else_are_left_alone(
+    tmp_path: Path, robot: RobotDescription, small: PolicyTrainingConfig
+) -> None:
+    for name in ("checkpoint.pt", "policy.pt", f"{robot.name}_policy.yaml"):
+        folder = tmp_path / name.replace(".", "_")
+        folder.mkdir()
+        (folder / name).write_text("mine")
+        with pytest.raises(TraceError, match=rf"holds {name}, but no run\.json of a run: give another --output"):
+            train(folder, robot, small, 1)
+        assert [path.name for path in folder.iterdir()] == [name]
+        assert (folder / name).read_text() == "mine"
+    with pytest.raises(TraceError, match=r"run\.json: is missing beside checkpoint\.pt"):
+        train(tmp_path / "checkpoint_pt", robot, small, 1, resume=True)
+
+
+def test_a_run_goes_on_with_its_robot_only(
+    tmp_path: Path, robot: RobotDescription, small: PolicyTrainingConfig
+) -> None:
+    run = tmp_path / "run"
+    train(run, robot, small, 1)
+    changes = {
+        "robot_fingerprint": "foot_radius: 0.03",
+        "nominal_joint_position": "nominal_joint_position: [0.0, 0.9, -1.6]",
+        "control": "control: {kp: 30.0, kd: 0.5, torque_limit: [23.7, 23.7, 45.43]}",
+    }
+    for key, change in changes.items():
+        (tmp_path / "other.yaml").write_text(f"base: go2\n{change}\n")
+        with pytest.raises(TraceError, match=f"was begun with another {key}"):
+            train(run, RobotDescription.load(tmp_path / "other.yaml"), small, 1, resume=True)
+    state = json.loads((run / "run.json").read_text())
+    older = {key: value for key, value in state.items() if key not in changes and key != "budget"}
+    (run / "run.json").write_text(json.dumps(older))
+    assert [progress.update for progress in train(run, robot, small, 1, resume=True)] == [2]
+
+
+def test_damaged_runs_are_refused_in_a_line(
+    tmp_path: Path, robot: RobotDescription, small: PolicyTrainingConfig
+) -> None:
+    run = tmp_path / "run"
+    train(run, robot, small, 1)
+    checkpoint, state = run / "checkpoint.pt", json.loads((run / "run.json").read_text())
+    good = torch.load(checkpoint, weights_only=True)
+    broken = {name: torch.full_like(value, torch.nan) for name, value in good["actor_state_dict"].items()}
+    checkpoint.write_bytes(b"")
+    with pytest.raises(TraceError, match=r"checkpoint\.pt: no checkpoint of this training"):
+        train(run, robot, small, 1, resume=True)
+    for content in ([1, 2], {}, {**good, "update": None}, {**good, "actor_state_dict": broken}):
+        torch.save(content, checkpoint)
+        with pytest.raises(TraceError, match=r"checkpoint\.pt: no checkpoint of this training"):
+            train(run, robot, small, 1, resume=True)
+    for key, value in (("hours", float("nan")), ("hours", -1.0), ("hours", None), ("budget", float("inf"))):
+        (run / "run.json").write_text(json.dumps({**state, key: value}))
+        with pytest.raises(TraceError, match=r"run\.json: damaged"):
+            train(run, robot, small, 1, resume=True)
+    for content in ("[]", "3"):
+        (run / "run.json").write_text(content)
+        with pytest.raises(TraceError, match=r"run\.json: damaged"):
+            train(run, robot, small, 1, resume=True)
+
+
+def test_a_training_that_diverges_leaves_the_last_checkpoint(
+    tmp_path: Path, robot: RobotDescription, small: PolicyTrainingConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(tmp_path, robot, small, 1)
+    kept = (tmp_path / "checkpoint.pt").read_bytes()
+    update = PPO.update
+
+    def diverge(self: PPO) -> dict[str, float]:
+        for value in self.actor.parameters():
+            value.data.fill_(torch.nan)
+        return update(self)
+
+    monkeypatch.setattr(PPO, "update", diverge)
+    with pytest.raises(TraceError, match=r"the training diverged: lower learner\.learning_rate"):
+        train(tmp_path, robot, small, 1, resume=True)
+    assert (tmp_path / "checkpoint.pt").read_bytes() == kept
+
+
+def test_too_high_a_learning_rate_is_named(
+    tmp_path: Path, robot: RobotDescription, small: PolicyTrainingConfig
+) -> None:
+    high = small.model_copy(update={"learner": small.learner.model_copy(update={"learning_rate": 1e30})})
+    with pytest.raises(TraceError, match=r"the training diverged: lower learner\.learning_rate"):
+        train(tmp_path, robot, high, 3)
+    assert not list(tmp_path.iterdir())

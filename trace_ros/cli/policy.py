@@ -26,7 +26,10 @@ def train(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the run; the policy goes there too.")],
     robot: Annotated[str, typer.Option(help="Name of a robot, or the path of its YAML file.")] = "go2",
     config: Annotated[str, typer.Option(help="What to train on: a name in config/policy, or a path.")] = "walk",
-    hours: Annotated[float, typer.Option(help="Budget in wall-clock time, resumptions included.", min=0.0)] = 1.0,
+    hours: Annotated[
+        float | None,
+        typer.Option(help="Budget in wall-clock time, resumptions included [1, or what a resumed run was given]."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of everything random.", min=0, max=MAX_SEED)] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --output.")] = False,
     threads: Annotated[int, typer.Option(help="Threads for gradients.", min=1, max=256)] = 1,
@@ -42,18 +45,23 @@ def train(
     from trace_ros.cli.training import StopOnSignal
     from trace_ros.policy_training.config import PolicyTrainingConfig
     from trace_ros.policy_training.learner import Progress
-    from trace_ros.policy_training.run import train_policy
+    from trace_ros.policy_training.run import DEFAULT_HOURS, MAX_HOURS, kept_budget, train_policy
 
-    if hours <= 0:
-        raise TraceError("trace policy train: --hours must be above zero")
+    if hours is not None and not 0 < hours <= MAX_HOURS:  # nor NaN
+        raise TraceError(f"trace policy train: --hours must be above zero, and at most {MAX_HOURS:.0f}")
     settings = PolicyTrainingConfig.load(config)
+    if hours is None:
+        hours = kept_budget(output) if resume else DEFAULT_HOURS
     torch.set_num_threads(threads)
     say(f"training a policy for {description.name} in {output} for {hours:g} h; {settings.environment.robots} robots")
     told = TextColumn("{task.fields[told]}")
+    learned = False
     with StopOnSignal() as stopped, progress_bar(told) as bar:
         task = bar.add_task("minutes", total=round(hours * 60, 1), told="")
 
         def show(progress: Progress, spent: float) -> None:
+            nonlocal learned
+            learned = True
             text = (
                 f"{progress.steps / 1e6:.2f} M steps, reward {progress.reward:.2f}/s, "
                 f"{progress.missed:.2f} m/s beside the command, episodes {progress.episode:.1f} s"
@@ -63,8 +71,14 @@ def train(
                 bar.console.print(f"{spent * 60:.1f} min: {text}", highlight=False)
 
         run = train_policy(output, description, settings, seed, hours, resume, stopped, show)
-    console.print(f"{run.update} updates in {run.hours:.2f} h; policy file: {run.policy}")
-    console.print(f"name it in the robot's file (policy: {run.policy.name}), then: trace robot check FILE --walk 64")
+    if run.finished and not learned:
+        say(f"nothing was left to do: the budget of {hours:g} h is used up; give more with --hours")
+    # Paths are not broken across lines, and hold wherever the robot's file lies.
+    policy = run.policy.resolve()
+    console.print(f"{run.update} updates in {run.hours:.2f} h; policy file: {policy}", soft_wrap=True)
+    console.print(
+        f"name it in the robot's file (policy: {policy}), then: trace robot check FILE --walk 64", soft_wrap=True
+    )
     if not run.finished:
         say("stopped before the end; go on with --resume")
         raise typer.Exit(130)

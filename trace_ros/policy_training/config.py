@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from trace_ros.resources import config_directory
 from trace_ros.sim.policy import CommandLimits, PolicyGains
@@ -14,6 +14,15 @@ from trace_ros.sim.ranges import STRICT, NotNegativeRange, PositiveRange, Range,
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+
+MAX_DELAY_S = 0.01
+
+
+def _within_a_control_step(value: tuple[float, float]) -> tuple[float, float]:
+    # Targets are held back within one step of the joint controllers; a longer delay would be cut.
+    if value[1] > MAX_DELAY_S:
+        raise ValueError(f"must be at most {MAX_DELAY_S:g} s, got {list(value)}")
+    return value
 
 
 class EnvironmentConfig(BaseModel):
@@ -41,7 +50,7 @@ class EnvironmentConfig(BaseModel):
     physics_rate_hz: Annotated[int, Field(ge=500, multiple_of=500)]
     friction_impedance: Positive
     rate_hz: Literal[100, 50, 25, 20]
-    episode: Positive
+    episode: Annotated[float, Field(gt=0, le=1e6)]
     action_scale: Positive
     action_clip: Positive
     gains: PolicyGains | None = None
@@ -53,6 +62,12 @@ class EnvironmentConfig(BaseModel):
     push_interval: Positive
     push: NotNegative
 
+    @model_validator(mode="after")
+    def _an_episode_has_a_step(self) -> EnvironmentConfig:
+        if round(self.episode * self.rate_hz) < 1:
+            raise ValueError(f"episode: {self.episode:g} s are shorter than a step of the policy")
+        return self
+
 
 class RandomisationConfig(BaseModel):
     """Each robot's draw, for the whole training.
@@ -62,7 +77,7 @@ class RandomisationConfig(BaseModel):
         time_constant: s, how soft the feet are.
         base_mass: part of the robot's mass, added to the body.
         gain_scale: factor on the controllers' gains.
-        actuator_delay: s.
+        actuator_delay: s, up to 0.01.
         start_joints: rad, spread of the joints at the start of an episode.
         gyro_noise, gravity_noise, position_noise, velocity_noise: rad/s, -, rad, rad/s, of what the policy observes.
     """
@@ -72,7 +87,7 @@ class RandomisationConfig(BaseModel):
     time_constant: PositiveRange
     base_mass: Range
     gain_scale: PositiveRange
-    actuator_delay: NotNegativeRange
+    actuator_delay: Annotated[NotNegativeRange, AfterValidator(_within_a_control_step)]
     start_joints: NotNegative
     gyro_noise: NotNegative
     gravity_noise: NotNegative
@@ -143,7 +158,7 @@ class LearnerConfig(BaseModel):
     """
 
     model_config = STRICT
-    hidden: tuple[Annotated[int, Field(ge=1)], ...]
+    hidden: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
     steps: Annotated[int, Field(ge=2)]
     epochs: Annotated[int, Field(ge=1)]
     mini_batches: Annotated[int, Field(ge=1)]
@@ -165,6 +180,15 @@ class PolicyTrainingConfig(BaseModel):
     randomisation: RandomisationConfig
     rewards: RewardConfig
     learner: LearnerConfig
+
+    @model_validator(mode="after")
+    def _mini_batches_hold_samples(self) -> PolicyTrainingConfig:
+        samples = self.environment.robots * self.learner.steps
+        if self.learner.mini_batches > samples:
+            raise ValueError(
+                f"learner.mini_batches: {self.learner.mini_batches} are more than the {samples} samples of an update"
+            )
+        return self
 
     @classmethod
     def load(cls, name: str | Path) -> PolicyTrainingConfig:

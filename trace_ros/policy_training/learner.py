@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,11 +14,17 @@ import torch
 from trace_ros.errors import TraceError
 from trace_ros.policy_training.config import LearnerConfig, PolicyTrainingConfig
 from trace_ros.policy_training.environment import WalkingEnvironment
-from trace_ros.policy_training.mirror import mirrored_actions, mirrored_observation, mirrored_privileged
+from trace_ros.policy_training.mirror import (
+    check_mirrored,
+    mirrored_actions,
+    mirrored_observation,
+    mirrored_privileged,
+)
 from trace_ros.robot import RobotDescription
 from trace_ros.whole_files import whole_file
 
 _OBSERVATION, _PRIVILEGED = "observation", "privileged"
+_DIVERGED = "the training diverged: lower learner.learning_rate"
 _GROUPS = {"actor": [_OBSERVATION], "critic": [_PRIVILEGED]}
 
 
@@ -53,8 +58,11 @@ class PolicyLearner:
         """Build environment and networks.
 
         Raises:
-            TraceError: rsl-rl-lib or the engine is not installed.
+            TraceError: rsl-rl-lib or the engine is not installed, or the robot is not the same on both sides and
+                ``mirrored`` is set.
         """
+        if config.learner.mirrored:
+            check_mirrored(robot)
         try:
             from rsl_rl.algorithms import PPO
             from rsl_rl.models import MLPModel
@@ -101,7 +109,11 @@ class PolicyLearner:
         return self.update * self._learner.steps * self._environment.robots
 
     def learn(self) -> Progress:
-        """Walk ``steps`` steps and learn from them."""
+        """Walk ``steps`` steps and learn from them.
+
+        Raises:
+            TraceError: the training diverged; its networks are worth nothing.
+        """
         begun, environment, algorithm = time.monotonic(), self._environment, self._algorithm
         rewards, missed, ended, before = 0.0, 0.0, 0, self.steps
         algorithm.train_mode()
@@ -120,7 +132,14 @@ class PolicyLearner:
                 missed += result.following
                 ended += int(result.done.sum())
             algorithm.compute_returns(self._seen)
-        algorithm.update()
+        try:
+            algorithm.update()
+        except (RuntimeError, ValueError) as error:  # of a distribution without numbers, in a later mini-batch
+            if self._sound():
+                raise
+            raise TraceError(_DIVERGED) from error
+        if not self._sound():
+            raise TraceError(_DIVERGED)
         self.update += 1
         count, duration = self._learner.steps, environment.duration
         lived = count * environment.robots * duration / ended if ended else float("nan")
@@ -150,13 +169,24 @@ class PolicyLearner:
             kept = torch.load(path, map_location="cpu", weights_only=True)
             self._algorithm.load(kept, None, True)
             self.update = int(kept["update"])
-        except (OSError, RuntimeError, KeyError, ValueError, pickle.UnpicklingError) as error:
-            raise TraceError(f"{path}: no checkpoint of this training ({str(error).splitlines()[0]})") from error
+        except Exception as error:  # the unpickler raises whatever the bytes make it trip over
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise TraceError(f"{path}: no checkpoint of this training ({reason})") from error
+        if not self._sound():
+            raise TraceError(f"{path}: no checkpoint of this training (its networks give no numbers)")
 
     def export(self, path: Path) -> None:
         """Write the policy (45 inputs, 12 mean actions) as TorchScript, whole or not at all."""
         with whole_file(path) as part:
             torch.jit.script(self._algorithm.get_policy().as_jit().eval()).save(str(part))
+
+    def _sound(self) -> bool:
+        """Whether the networks hold, and give, finite numbers."""
+        networks = (self._algorithm.actor, self._algorithm.critic)
+        with torch.inference_mode():
+            values = [value for network in networks for value in network.parameters()]
+            values += [network(self._seen) for network in networks]
+            return all(bool(value.isfinite().all()) for value in values)
 
     def _observe(self) -> Any:
         seen, known = self._environment.observe()

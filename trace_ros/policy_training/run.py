@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from trace_ros.errors import TraceError
 from trace_ros.policy_training.config import PolicyTrainingConfig
@@ -16,7 +17,10 @@ from trace_ros.robot import RobotDescription
 from trace_ros.whole_files import whole_file
 
 CHECKPOINT, STATE, WEIGHTS = "checkpoint.pt", "run.json", "policy.pt"
+DEFAULT_HOURS, MAX_HOURS = 1.0, 1e5
 _SAVE_INTERVAL_S = 60.0
+_LATER_SETTINGS = ("robot_fingerprint", "nominal_joint_position", "control")
+"""Settings that the runs of older versions did not keep."""
 
 
 @dataclass(frozen=True)
@@ -59,18 +63,27 @@ def train_policy(
         on_progress: given each update and the hours so far.
 
     Raises:
-        TraceError: the folder holds another run, or none to resume; see `PolicyLearner`.
+        TraceError: the folder holds another run or files of something else, or no run to resume; see `PolicyLearner`.
     """
-    settings = {"robot": robot.name, "seed": seed, "config": config.model_dump(mode="json")}
+    settings = {
+        "robot": robot.name,
+        "robot_fingerprint": robot.fingerprint,
+        "nominal_joint_position": robot.nominal_joint_positions.tolist(),
+        "control": robot.control.model_dump(mode="json"),
+        "seed": seed,
+        "config": config.model_dump(mode="json"),
+    }
+    policy = folder / f"{robot.name}_policy.yaml"
     before = 0.0
     if resume:
         before = _hours_of(folder, settings)
     elif (folder / STATE).exists():
         raise TraceError(f"{folder}: holds a run already: go on with --resume, or give another --output")
+    elif there := [path.name for path in (folder / CHECKPOINT, folder / WEIGHTS, policy) if path.exists()]:
+        raise TraceError(f"{folder}: holds {', '.join(there)}, but no {STATE} of a run: give another --output")
     learner = PolicyLearner(robot, config, seed if not before else seed + round(before * 3.6e6))
     if resume:
         learner.load(folder / CHECKPOINT)
-    policy = folder / f"{robot.name}_policy.yaml"
     begun = saved = time.monotonic()
 
     def spent() -> float:
@@ -82,7 +95,8 @@ def train_policy(
         comment = f"Walking policy of {robot.name}: trace policy train, {learner.steps} steps, seed {seed}."
         write_policy_file(policy, describe_policy(robot, config, WEIGHTS), comment)
         with whole_file(folder / STATE) as part:
-            part.write_text(json.dumps({**settings, "hours": spent(), "update": learner.update}, indent=1))
+            state = {**settings, "budget": hours, "hours": spent(), "update": learner.update}
+            part.write_text(json.dumps(state, indent=1))
 
     while spent() < hours and not stopped():
         progress = learner.learn()
@@ -94,21 +108,50 @@ def train_policy(
     return PolicyRun(policy, learner.update, spent(), spent() >= hours)
 
 
+def kept_budget(folder: Path) -> float:
+    """Hours that the run in the folder was last given; the default for a run of an older version.
+
+    Raises:
+        TraceError: there is no run, or a damaged one.
+    """
+    return float(_kept_state(folder)["budget"])
+
+
 def _hours_of(folder: Path, settings: dict[str, object]) -> float:
     """Hours of the run in the folder.
 
     Raises:
         TraceError: there is none, or one with other settings.
     """
-    path = folder / STATE
-    try:
-        kept = json.loads(path.read_text())
-        hours = float(kept["hours"])
-    except FileNotFoundError:
-        raise TraceError(f"{folder}: no run to resume: leave out --resume to begin one") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise TraceError(f"{path}: damaged ({error}): begin anew in another folder") from error
+    kept = _kept_state(folder)
     for key, value in settings.items():
+        if key in _LATER_SETTINGS and key not in kept:
+            continue
         if kept.get(key) != json.loads(json.dumps(value)):
             raise TraceError(f"{folder}: was begun with another {key}: give the same, or another --output")
-    return hours
+    return float(kept["hours"])
+
+
+def _kept_state(folder: Path) -> dict[str, Any]:
+    """What the folder's run.json holds, with sound ``hours`` and ``budget``.
+
+    Raises:
+        TraceError: there is none, or it is damaged.
+    """
+    path = folder / STATE
+    try:
+        kept: dict[str, Any] = json.loads(path.read_text())
+        kept = {"budget": DEFAULT_HOURS, **kept}
+        for key in ("hours", "budget"):
+            kept[key] = float(kept[key])
+            if not 0 <= kept[key] <= MAX_HOURS:  # neither is NaN
+                raise ValueError(f"{key}: {kept[key]:g}")
+    except FileNotFoundError:
+        if (folder / CHECKPOINT).exists():
+            raise TraceError(f"{path}: is missing beside {CHECKPOINT}: begin anew in another folder") from None
+        raise TraceError(f"{folder}: no run to resume: leave out --resume to begin one") from None
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read ({error.strerror})") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise TraceError(f"{path}: damaged ({error}): begin anew in another folder") from error
+    return kept
