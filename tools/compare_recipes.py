@@ -8,7 +8,8 @@ Recipes are changes of the default config, or other configs (config/recipes.yaml
 first, as many and with the same seed. The budget is visits of samples, so that nothing else on the machine can favour a
 recipe; with --hours it is wall-clock time, and the machine must be left alone. Each job trains with one thread: give as
 many jobs as there are cores. Stopped with Ctrl-C, the same command goes on with what is not done. Prints Markdown
-tables and writes recipes-COURSES.json, or recipes-COURSES-WALKER.json, beside the models.
+tables and writes their rows, which replace those of the command before, into recipes-COURSES.json, or
+recipes-COURSES-WALKER.json, beside the models, or into --json FILE.
 """
 
 from __future__ import annotations
@@ -18,22 +19,24 @@ import json
 import math
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from trace_ros.cli.common import say, write_json
+from trace_ros.cli.common import check_output, say, write_json
+from trace_ros.cli.options import MAX_SEED
 from trace_ros.errors import TraceError
-from trace_ros.evaluation.courses import evaluate_courses, mean_rows
-from trace_ros.resources import config_directory, read_yaml
+from trace_ros.evaluation.courses import course_runs, evaluate_courses, mean_rows
+from trace_ros.resources import MAX_YAML_BYTES, config_directory, read_bounded, read_yaml
 from trace_ros.robot import RobotDescription
-from trace_ros.sim.course_set import CourseSet
+from trace_ros.sim.policy import WalkingPolicy
+from trace_ros.sim.rollout import SimulationConfig
 from trace_ros.training.config import CommonTraining
 from trace_ros.training.methods import load_training
 
@@ -42,6 +45,9 @@ DEFAULT = "trace"
 
 _METHODS = ("trace", "mlp")
 """That are compared: with the same outputs."""
+
+_OF_ROLLOUTS = ("simulation", "segment", "rollout_samples")
+"""Keys of a training's config that decide its rollouts: what is simulated, and the rows of each."""
 
 TRACE = Path(sys.executable).parent / "trace"
 
@@ -82,6 +88,11 @@ class Recipe:
         """The training's config."""
         return load_training(self.config, self.changes)
 
+    @property
+    def changes_of_rollouts(self) -> list[str]:
+        """Those of the changes that the rollouts depend on."""
+        return [change for change in self.changes if change.partition("=")[0].strip() in _OF_ROLLOUTS]
+
 
 def positive(text: str) -> float:
     """Of an option."""
@@ -98,24 +109,55 @@ def whole(text: str) -> int:
     return value
 
 
+def seed_of(text: str) -> int:
+    """Of an option."""
+    if not 0 <= (value := int(text)) <= MAX_SEED:
+        raise argparse.ArgumentTypeError(f"{text} is not a seed: 0 to {MAX_SEED}")
+    return value
+
+
+def filled(text: str) -> str:
+    """Of an option: an empty path would be the folder that the command runs in."""
+    if not text:
+        raise argparse.ArgumentTypeError("is empty")
+    return text
+
+
+def path_of(text: str) -> Path:
+    """Of an option."""
+    return Path(filled(text))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=Path("out/recipes"))
-    parser.add_argument("--rollouts", type=Path, help="folder of rollouts, one folder a simulation [OUTPUT/rollouts]")
+    parser.add_argument("--output", type=path_of, default=Path("out/recipes"))
+    parser.add_argument(
+        "--rollouts", type=path_of, help="folder of rollouts, one folder a simulation [OUTPUT/rollouts]"
+    )
     parser.add_argument(
         "--count", type=whole, default=800, help="rollouts of a simulation, where they are missing [800]"
     )
-    parser.add_argument("--recipes", type=Path, default=config_directory() / "recipes.yaml")
+    parser.add_argument("--recipes", type=path_of, default=config_directory() / "recipes.yaml")
     parser.add_argument("--only", nargs="+", help="names of recipes; default: all")
     parser.add_argument("--visits", type=positive, default=2.25e7, help="of samples, budget of each training [2.25e7]")
     parser.add_argument(
         "--hours", type=positive, help="budget of each training in wall-clock time, instead of --visits"
     )
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="of the trainings [1]")
+    parser.add_argument("--seeds", type=seed_of, nargs="+", default=[1], help="of the trainings [1]")
     parser.add_argument("--jobs", type=whole, default=2, help="trainings at once [2]")
-    parser.add_argument("--courses", default="validation", help="set of courses, or folder of kept logs [validation]")
-    parser.add_argument("--robot", default="go2", help="whom the models are trained for [go2]")
-    parser.add_argument("--walker", help="who walks the courses: such a robot with another policy [--robot]")
+    parser.add_argument(
+        "--courses", type=filled, default="validation", help="set of courses, or folder of kept logs [validation]"
+    )
+    parser.add_argument("--robot", type=filled, default="go2", help="whom the models are trained for [go2]")
+    parser.add_argument(
+        "--walker", type=filled, help="who walks the courses: such a robot with another policy [--robot]"
+    )
+    parser.add_argument(
+        "--json",
+        type=path_of,
+        metavar="FILE",
+        help="for the rows of this command; what it holds is replaced [OUTPUT/recipes-COURSES-WALKER.json]",
+    )
     arguments = parser.parse_args()
     try:
         return compare(arguments)
@@ -131,17 +173,17 @@ def compare(arguments: argparse.Namespace) -> int:
     recipes = read_recipes(arguments.recipes, arguments.only)
     output: Path = arguments.output
     trainings = {(name, seed): output / f"{folder_name(name)}_{seed}" for name in recipes for seed in arguments.seeds}
-    robot = RobotDescription.load(arguments.robot)
-    walker = RobotDescription.load(arguments.walker or arguments.robot)
-    if (walker.name, walker.fingerprint) != (robot.name, robot.fingerprint):
-        raise TraceError(
-            f"{arguments.walker}: is another robot than {arguments.robot}, whom the models are trained for"
-        )
+    judged_on = [Path(name).stem for name in (arguments.courses, arguments.walker) if name]
+    json_file: Path = arguments.json or output / f"{'-'.join(['recipes', *judged_on])}.json"
+    for folder in (output, *trainings.values()):
+        check_output(folder, folder=True)
+    check_output(json_file)
+    robot, walker = load_robots(arguments)
+    course_runs(arguments.courses, walker)  # an unknown set, or a folder without logs, must fail here
+    folders = rollout_folders(recipes, arguments)
     for (name, _), folder in trainings.items():
-        check_settings(folder, recipes[name], arguments)
-    if not Path(arguments.courses).is_dir():
-        CourseSet.load(arguments.courses)
-    folders = rollouts_of([recipes[name] for name, _ in trainings], arguments)
+        check_settings(folder, recipes[name], robot, arguments)
+    simulate(recipes, folders, arguments)
     train_all(trainings, recipes, folders, arguments)
     models = {run: folder / "trace.pt" for run, folder in trainings.items()}
     say(f"judging {len(models)} models on {arguments.courses}")
@@ -151,11 +193,34 @@ def compare(arguments: argparse.Namespace) -> int:
         for (name, seed), model in models.items()
     ]
     command = " ".join(["tools/compare_recipes.py", *sys.argv[1:]])
-    judged_on = [Path(name).stem for name in (arguments.courses, arguments.walker) if name]
-    write_json(output / f"{'-'.join(['recipes', *judged_on])}.json", {"command": command, "rows": results})
+    write_json(json_file, {"command": command, "rows": results})
     # Not console.print, which would wrap the rows.
     print(table(results), course_table(results), sep="\n\n")
     return 0
+
+
+def load_robots(arguments: argparse.Namespace) -> tuple[RobotDescription, RobotDescription]:
+    """The robot that is trained for and the one that walks the courses, with policies that can be loaded.
+
+    Raises:
+        TraceError: they cannot, are different robots, or nobody walks.
+    """
+    robot = RobotDescription.load(arguments.robot)
+    for policy in (None, *robot.other_policies):
+        WalkingPolicy.load(robot, policy)
+    if arguments.walker is None:
+        return robot, robot
+    if Path(arguments.courses).is_dir():
+        raise TraceError(
+            f"--walker {arguments.walker}: the logs in {arguments.courses} are walked already; leave it out"
+        )
+    walker = RobotDescription.load(arguments.walker)
+    if (walker.name, walker.fingerprint) != (robot.name, robot.fingerprint):
+        raise TraceError(
+            f"{arguments.walker}: is another robot than {arguments.robot}, whom the models are trained for"
+        )
+    WalkingPolicy.load(walker)
+    return robot, walker
 
 
 def read_recipes(path: Path, only: list[str] | None) -> dict[str, Recipe]:
@@ -182,38 +247,77 @@ def folder_name(recipe: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", recipe.lower()).strip("_")
 
 
-def rollouts_of(recipes: Sequence[Recipe], arguments: argparse.Namespace) -> dict[Path, Path]:
-    """Folders of rollouts by the file of the simulation that they are of; missing rollouts are simulated.
+def rollout_folders(recipes: dict[str, Recipe], arguments: argparse.Namespace) -> dict[str, Path]:
+    """Folder of the rollouts of each recipe, by its name; recipes of one simulation share one.
+
+    Raises:
+        TraceError: two would share one but want other rollouts, or a simulation's file is bad.
+    """
+    parent: Path = arguments.rollouts or arguments.output / "rollouts"
+    folders: dict[str, Path] = {}
+    firsts: dict[Path, tuple[str, SimulationConfig, int]] = {}
+    for name, recipe in recipes.items():
+        training = recipe.load()
+        simulation, rows = SimulationConfig.load(training.simulation), training.rows
+        folders[name] = folder = parent / training.simulation.stem
+        check_output(folder, folder=True)
+        other, its_simulation, its_rows = firsts.setdefault(folder, (name, simulation, rows))
+        if simulation != its_simulation:
+            raise TraceError(
+                f"{folder}: {other!r} and {name!r} would share it, with other simulations of the same name; "
+                "rename one of the files"
+            )
+        if rows != its_rows:
+            raise TraceError(
+                f"{folder}: {other!r} and {name!r} would share it, but take rollouts of {its_rows} and {rows} rows "
+                f"(rollout_samples, segment); compare them apart, with another --output"
+            )
+    return folders
+
+
+def simulate(recipes: dict[str, Recipe], folders: dict[str, Path], arguments: argparse.Namespace) -> None:
+    """Simulate the rollouts that are missing, of each folder as the first of its recipes asks for.
 
     Raises:
         TraceError: they cannot be.
     """
-    parent: Path = arguments.rollouts or arguments.output / "rollouts"
-    folders: dict[Path, Path] = {}
-    for recipe in recipes:
-        simulation = recipe.load().simulation
-        if simulation in folders:
-            continue
-        folders[simulation] = folder = parent / simulation.stem
+    firsts = {folder: name for name, folder in reversed(folders.items())}
+    for folder in dict.fromkeys(folders.values()):
+        recipe = recipes[firsts[folder]]
         options = ["--config", recipe.config, "--output", str(folder), "--count", str(arguments.count), "--seed", "1"]
         options += ["--robot", arguments.robot, "--jobs", str(arguments.jobs)]
-        finished = subprocess.run([TRACE, "rollouts", *options], check=False)
-        if finished.returncode == 130:
+        options += [part for change in recipe.changes_of_rollouts for part in ("--set", change)]
+        process = subprocess.Popen([TRACE, "rollouts", *options], start_new_session=True)
+        try:
+            code = process.wait()
+        except KeyboardInterrupt:
+            # Ctrl-C leaves the terminal as it was; a child of a script's background job ignores it, as this one does.
+            ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+            process.send_signal(signal.SIGTERM if ignored else signal.SIGINT)
+            try:
+                process.wait()
+            finally:
+                process.kill()  # where a second Ctrl-C ends the wait
+            raise
+        if code == 130:
             raise KeyboardInterrupt
-        if finished.returncode:
-            raise TraceError(f"{folder}: simulating failed with exit code {finished.returncode}")
-    return folders
+        if code:
+            raise TraceError(f"{folder}: simulating failed with exit code {code}")
 
 
-def check_settings(folder: Path, recipe: Recipe, arguments: argparse.Namespace) -> None:
+def check_settings(folder: Path, recipe: Recipe, robot: RobotDescription, arguments: argparse.Namespace) -> None:
     """What a training's folder holds must be of the same recipe and budget; notes them where there is none yet.
 
     Raises:
         TraceError: it is of another.
     """
+    training = recipe.load()
     settings = {
         "robot": arguments.robot,
-        "training": recipe.load().model_dump(mode="json", exclude={"simulation"}),
+        "robot_fingerprint": robot.fingerprint,
+        # Its file may lie elsewhere; what it says counts.
+        "training": training.model_dump(mode="json", exclude={"simulation"}),
+        "simulation": SimulationConfig.load(training.simulation).model_dump(mode="json"),
         "budget": budget(recipe, arguments),
         "rollouts": arguments.count,
     }
@@ -223,27 +327,53 @@ def check_settings(folder: Path, recipe: Recipe, arguments: argparse.Namespace) 
             raise TraceError(f"{folder}: holds a training of unknown settings; take another --output, or delete it")
         folder.mkdir(parents=True, exist_ok=True)
         write_json(path, settings)
-    elif (there := json.loads(path.read_text(encoding="utf-8"))) != json.loads(json.dumps(settings)):
-        differ = ", ".join(name for name in settings if there.get(name) != settings[name])
-        raise TraceError(f"{folder}: holds a training of another {differ}; take another --output, or delete it")
+        return
+    there, wanted = read_settings(path), json.loads(json.dumps(settings))
+    for kind, names in (
+        ("another", [name for name in wanted if name in there and there[name] != wanted[name]]),
+        ("an unknown", [name for name in wanted if name not in there]),
+    ):
+        if names:
+            raise TraceError(
+                f"{folder}: holds a training of {kind} {', '.join(names)}; take another --output, or delete it"
+            )
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """What `check_settings` noted.
+
+    Raises:
+        TraceError: it cannot be read, or is something else.
+    """
+    try:
+        settings = json.loads(read_bounded(path, MAX_YAML_BYTES, "a file of settings"))
+    except (ValueError, RecursionError):
+        settings = None
+    if not isinstance(settings, dict):
+        raise TraceError(f"{path}: damaged, no settings of a training; take another --output, or delete its folder")
+    return settings
 
 
 def train_all(
     trainings: dict[tuple[str, int], Path],
     recipes: dict[str, Recipe],
-    folders: dict[Path, Path],
+    folders: dict[str, Path],
     arguments: argparse.Namespace,
 ) -> None:
-    """Train what has no model yet, some at a time; each in a process of its own with one thread."""
+    """Train what has no model yet, some at a time; each in a process of its own with one thread.
+
+    Stopped, it tells each training once, and waits until all have saved.
+
+    Raises:
+        TraceError: a training failed.
+    """
     waiting = [run for run, folder in trainings.items() if not (folder / "trace.pt").exists()]
     running: dict[tuple[str, int], subprocess.Popen[bytes]] = {}
     try:
         while waiting or running:
             while waiting and len(running) < arguments.jobs:
                 run = waiting.pop(0)
-                recipe = recipes[run[0]]
-                rollouts = folders[recipe.load().simulation]
-                running[run] = start(run, trainings[run], recipe, rollouts, arguments)
+                running[run] = start(run, trainings[run], recipes[run[0]], folders[run[0]], arguments)
             time.sleep(1.0)
             for run, process in list(running.items()):
                 if process.poll() is None:
@@ -277,6 +407,7 @@ def start(
             stdout=log,
             stderr=log,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
+            start_new_session=True,  # a terminal's Ctrl-C and then ours would be two, which end it before it saves
         )
 
 
@@ -363,4 +494,8 @@ def row_of(*cells: str) -> str:
 
 
 if __name__ == "__main__":
+    # As Ctrl-C does: the trainings, in sessions of their own, would outlive this process. nohup stays what it is.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
     sys.exit(main())
