@@ -23,6 +23,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,6 +52,9 @@ _OF_ROLLOUTS = ("simulation", "segment", "rollout_samples")
 """Keys of a training's config that decide its rollouts: what is simulated, and the rows of each."""
 
 TRACE = Path(sys.executable).parent / "trace"
+
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that end a command after it has saved."""
 
 
 @dataclass(frozen=True)
@@ -275,6 +280,24 @@ def rollout_folders(recipes: dict[str, Recipe], arguments: argparse.Namespace) -
     return folders
 
 
+@contextmanager
+def stops_held() -> Iterator[None]:
+    """While a child is started: a stop that came before its process is in hand would leave it running, nobody's. It is
+    raised when this ends."""
+    told: list[int] = []
+    handlers = {number: signal.getsignal(number) for number in STOPS}
+    held = [number for number, handler in handlers.items() if callable(handler)]
+    for number in held:
+        signal.signal(number, lambda number, _: told.append(number))
+    try:
+        yield
+    finally:
+        for number in held:
+            signal.signal(number, handlers[number])
+    if told:
+        raise KeyboardInterrupt
+
+
 def simulate(recipes: dict[str, Recipe], folders: dict[str, Path], arguments: argparse.Namespace) -> None:
     """Simulate the rollouts that are missing, of each folder as the first of its recipes asks for.
 
@@ -287,10 +310,14 @@ def simulate(recipes: dict[str, Recipe], folders: dict[str, Path], arguments: ar
         options = ["--config", recipe.config, "--output", str(folder), "--count", str(arguments.count), "--seed", "1"]
         options += ["--robot", arguments.robot, "--jobs", str(arguments.jobs)]
         options += [part for change in recipe.changes_of_rollouts for part in ("--set", change)]
-        process = subprocess.Popen([TRACE, "rollouts", *options], start_new_session=True)
+        process: subprocess.Popen[bytes] | None = None
         try:
+            with stops_held():
+                process = subprocess.Popen([TRACE, "rollouts", *options], start_new_session=True)
             code = process.wait()
         except KeyboardInterrupt:
+            if process is None:
+                raise
             # Ctrl-C leaves the terminal as it was; a child of a script's background job ignores it, as this one does.
             ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
             process.send_signal(signal.SIGTERM if ignored else signal.SIGINT)
@@ -373,7 +400,8 @@ def train_all(
         while waiting or running:
             while waiting and len(running) < arguments.jobs:
                 run = waiting.pop(0)
-                running[run] = start(run, trainings[run], recipes[run[0]], folders[run[0]], arguments)
+                with stops_held():
+                    running[run] = start(run, trainings[run], recipes[run[0]], folders[run[0]], arguments)
             time.sleep(1.0)
             for run, process in list(running.items()):
                 if process.poll() is None:
@@ -495,7 +523,7 @@ def row_of(*cells: str) -> str:
 
 if __name__ == "__main__":
     # As Ctrl-C does: the trainings, in sessions of their own, would outlive this process. nohup stays what it is.
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in STOPS:
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, signal.default_int_handler)
     sys.exit(main())

@@ -166,6 +166,18 @@ def test_ctrl_c_is_handed_on_to_the_simulation(tool, tmp_path, monkeypatch):
     assert (tmp_path / "told").read_text() == "INT\nsaved\n"
 
 
+def test_a_stop_while_a_child_is_started_waits_until_it_is_in_hand(tool):
+    begun = []
+    with pytest.raises(KeyboardInterrupt), tool.stops_held():
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.01)  # the handler has run
+        begun.append("child")
+    assert begun == ["child"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with tool.stops_held():
+        pass
+
+
 def test_recipes_file_is_read_in_its_order(tool):
     assert list(tool.read_recipes(RECIPES, None)) == list(yaml.safe_load(RECIPES.read_text()))
 
