@@ -167,6 +167,8 @@ class RobotDescription(BaseModel):
             raise ValueError("other_policies: there is no policy that walks the rest; name one as policy")
         if (whole := sum(self.other_policies.values())) >= 1:
             raise ValueError(f"other_policies: their shares must leave some to policy, and add up to {whole:g}")
+        if self.policy in self.other_policies:
+            raise ValueError(f"other_policies: {self.policy} is policy already, which walks what the others leave")
         return self
 
     @model_validator(mode="after")

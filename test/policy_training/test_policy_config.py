@@ -30,3 +30,23 @@ def test_bad_settings_are_named(tmp_path: Path, part: str, key: str, value: obje
     with pytest.raises(TraceError, match=told) as refused:
         PolicyTrainingConfig.load(path)
     assert "\n" not in str(refused.value)
+
+
+def test_robots_must_start_on_their_ground(tmp_path: Path) -> None:
+    data = yaml.safe_load((config_directory() / "policy" / "climb.yaml").read_text())
+    data["environment"]["ground"]["start"] = data["environment"]["ground"]["leave"]
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(data))
+    with pytest.raises(TraceError, match=r"environment\.ground: start: 5 m must be less than leave \(5 m\)"):
+        PolicyTrainingConfig.load(path)
+
+
+def test_climbing_differs_from_walking_only_by_the_ground_and_what_it_costs() -> None:
+    walk, climb = (PolicyTrainingConfig.load(name).model_dump() for name in ("walk", "climb"))
+    assert walk["environment"].pop("ground") is None
+    assert climb["environment"].pop("ground") is not None
+    differing = {"heave", "tilt", "clearance", "clearance_height"}
+    for name in ("rewards", *(part for part in walk if part != "rewards")):
+        assert {key for key in walk[name] if walk[name][key] != climb[name][key]} == (
+            differing if name == "rewards" else set()
+        )

@@ -10,7 +10,7 @@ import pytest
 from trace_ros.policy_training.config import PolicyTrainingConfig, RewardConfig
 from trace_ros.policy_training.rewards import Motion, reward
 
-TERMS = [name for name in RewardConfig.model_fields if not name.endswith(("_width", "_target"))]
+TERMS = [name for name in RewardConfig.model_fields if not name.endswith(("_width", "_target", "_height"))]
 STANDING = Motion(
     command=np.array([[0.5, 0.0, 0.0]]),
     velocity=np.array([[0.5, 0.0, 0.0]]),
@@ -25,7 +25,9 @@ STANDING = Motion(
     landed=np.zeros((1, 4), dtype=np.bool_),
     air_time=np.zeros((1, 4)),
     foot_speed=np.zeros((1, 4)),
+    foot_lift=np.zeros((1, 4)),
 )
+SWINGING = replace(STANDING, contact=np.array([[True, True, True, False]]), foot_speed=np.full((1, 4), 2.0))
 
 
 def only(**weights: float) -> RewardConfig:
@@ -65,6 +67,8 @@ def row(value: float, index: int, size: int) -> np.ndarray:
         ({"posture": 2.0}, replace(STANDING, joint_offset=row(-0.5, 4, 12), command=np.zeros((1, 3))), 1.0),
         ({"slip": 2.0}, replace(STANDING, foot_speed=row(0.5, 2, 4)), 1.0),
         ({"slip": 2.0}, replace(STANDING, foot_speed=row(0.5, 2, 4), contact=np.zeros((1, 4), bool)), 0.0),
+        ({"clearance": 3.0, "clearance_height": 0.1}, SWINGING, 0.06),  # the foot in the air, not those on the ground
+        ({"clearance": 3.0, "clearance_height": 0.1}, replace(SWINGING, foot_lift=row(0.2, 3, 4)), 0.0),  # high enough
         ({"trot": 1.0}, STANDING, 0.0),
         ({"trot": 1.0}, replace(STANDING, contact=np.array([[True, False, False, True]])), 1.0),
         ({"trot": 1.0}, replace(STANDING, contact=np.array([[True, True, False, False]])), 0.0),

@@ -109,6 +109,29 @@ def test_files_of_something_else_are_left_alone(
         train(tmp_path / "checkpoint_pt", robot, small, 1, resume=True)
 
 
+def test_a_run_of_before_a_setting_was_there_goes_on(
+    tmp_path: Path, robot: RobotDescription, small: PolicyTrainingConfig
+) -> None:
+    run = tmp_path / "run"
+    train(run, robot, small, 1)
+    kept = json.loads((run / "run.json").read_text())
+    del kept["config"]["environment"]["ground"], kept["config"]["rewards"]["clearance"]
+    (run / "run.json").write_text(json.dumps(kept))
+    assert [progress.update for progress in train(run, robot, small, 1, resume=True)] == [2]
+
+
+@pytest.mark.parametrize("damaged", ["walk", {"learner": {}}])
+def test_a_run_whose_settings_are_damaged_does_not(
+    tmp_path: Path, robot: RobotDescription, small: PolicyTrainingConfig, damaged: object
+) -> None:
+    run = tmp_path / "run"
+    train(run, robot, small, 1)
+    kept = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**kept, "config": damaged}))
+    with pytest.raises(TraceError, match="was begun with another config"):
+        train(run, robot, small, 1, resume=True)
+
+
 def test_a_run_goes_on_with_its_robot_only(
     tmp_path: Path, robot: RobotDescription, small: PolicyTrainingConfig
 ) -> None:

@@ -12,7 +12,9 @@ from onnx.reference import ReferenceEvaluator
 
 from trace_ros.errors import TraceError
 from trace_ros.robot import LEG_NAMES
-from trace_ros.sim.policy import PolicyInput, WalkingPolicy, policy_content, read_onnx_mlp
+from trace_ros.sim.policy import PolicyInput, WalkingPolicy
+from trace_ros.sim.policy_description import policy_content
+from trace_ros.sim.policy_network import read_onnx_mlp
 from trace_ros.sim.policy_randomization import (
     UNCHANGED,
     PolicyRandomizationConfig,

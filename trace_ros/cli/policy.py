@@ -34,9 +34,9 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --output.")] = False,
     threads: Annotated[int, typer.Option(help="Threads for gradients.", min=1, max=256)] = 1,
 ) -> None:
-    """Teach a robot to follow velocity commands on level ground (PPO in MuJoCo). The robot file needs no policy yet:
-    name the policy file that this writes in it, as `policy: FILE`, and try it with `trace robot check FILE --walk 64`.
-    Ctrl-C saves; --resume goes on."""
+    """Teach a robot to follow velocity commands on level ground (PPO in MuJoCo), or with `--config climb` on uneven
+    ground and low stairs too. The robot file needs no policy yet: name the policy file that this writes in it, as
+    `policy: FILE`, and try it with `trace robot check FILE --walk 64`. Ctrl-C saves; --resume goes on."""
     check_output(output, folder=True)
     description = RobotDescription.load(robot)
     # Imported here, so that --help and the other commands need not wait for torch and the simulator.

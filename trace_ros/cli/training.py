@@ -22,8 +22,8 @@ from trace_ros.cli.common import console, say, working, write_json
 from trace_ros.errors import TraceError
 from trace_ros.estimator.checkpoint import Card, load_model, read_archive
 from trace_ros.robot import RobotDescription
-from trace_ros.sim.policy import walked_by
 from trace_ros.sim.rollout import SimulationConfig
+from trace_ros.sim.walkers import walked_by
 from trace_ros.training.benchmark import Benchmark, Rate, run_benchmark
 from trace_ros.training.config import CommonTraining
 from trace_ros.training.distributed import Ranks, joined

@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
+from trace_ros.policy_training.grounds import GroundConfig
 from trace_ros.resources import config_directory
-from trace_ros.sim.policy import CommandLimits, PolicyGains
+from trace_ros.sim.policy_description import CommandLimits, PolicyGains
 from trace_ros.sim.ranges import STRICT, NotNegativeRange, PositiveRange, Range, load_yaml_model
 
 Positive = Annotated[float, Field(gt=0)]
@@ -43,6 +44,7 @@ class EnvironmentConfig(BaseModel):
         small_command: commands below it (part of the limits' norm) are zero too: a robot cannot walk that slowly.
         push_interval: s, mean time between pushes.
         push: m/s, largest change of the body's velocity by a push.
+        ground: on which robots walk, or None: level ground without end.
     """
 
     model_config = STRICT
@@ -61,6 +63,7 @@ class EnvironmentConfig(BaseModel):
     small_command: Fraction
     push_interval: Positive
     push: NotNegative
+    ground: GroundConfig | None = None
 
     @model_validator(mode="after")
     def _an_episode_has_a_step(self) -> EnvironmentConfig:
@@ -118,6 +121,9 @@ class RewardConfig(BaseModel):
         air_time_target: s.
         trot: of diagonal feet that share their contact and the other pair that does not, while told to move.
         slip: (m/s)^-1, of the speed of feet in contact.
+        clearance: (m^3/s)^-1, of feet in the air that swing lower than ``clearance_height``: what they lack of it,
+            squared, times their speed.
+        clearance_height: m, above the ground below the foot.
     """
 
     model_config = STRICT
@@ -139,6 +145,8 @@ class RewardConfig(BaseModel):
     air_time_target: NotNegative
     trot: float
     slip: float
+    clearance: float = 0.0
+    clearance_height: NotNegative = 0.0
 
 
 class LearnerConfig(BaseModel):

@@ -10,11 +10,13 @@ from scipy.spatial.transform import Rotation
 
 from trace_ros.logs import JOINTS, LEGS
 from trace_ros.policy_training.config import PolicyTrainingConfig
+from trace_ros.policy_training.grounds import Grounds
 from trace_ros.policy_training.rewards import Motion, reward
 from trace_ros.robot import RobotDescription
-from trace_ros.sim.backend import CONTROL_RATE_HZ, PhysicsConfig, PhysicsTrace, RobotDynamics, Scene
-from trace_ros.sim.policy import ObservationTerm, PolicyGains
+from trace_ros.sim.backend import CONTROL_RATE_HZ, PhysicsConfig, RobotDynamics, Scene
+from trace_ros.sim.policy_description import ObservationTerm, PolicyGains
 from trace_ros.sim.ranges import draw
+from trace_ros.sim.scaling import fit_to_robot
 from trace_ros.sim.terrain import Plane, Terrain
 from trace_ros.sim.walk import FallConfig, standing_pose
 
@@ -54,7 +56,7 @@ class Step:
 
 
 class WalkingEnvironment:
-    """A batch of robots on level ground, each with its own dynamics."""
+    """A batch of robots, each with its own dynamics and ground."""
 
     def __init__(self, robot: RobotDescription, config: PolicyTrainingConfig, seed: int) -> None:
         """Build the worlds.
@@ -74,7 +76,8 @@ class WalkingEnvironment:
         scale = self._rng.uniform(*varied.gain_scale, count)
         self._kp, self._kd = gains.kp * scale, gains.kd * scale
         self._friction = self._rng.uniform(*varied.friction, count)
-        terrain = Terrain("flat", planes=(Plane(),))
+        ground = environment.ground and fit_to_robot(environment.ground, robot)
+        self._grounds = Grounds(ground, count, self._rng)
         scenes = [
             Scene(
                 terrain,
@@ -87,14 +90,13 @@ class WalkingEnvironment:
                     foot_time_constant=draw(self._rng, varied.time_constant),
                 ),
             )
-            for index in range(count)
+            for index, terrain in enumerate(self._grounds.terrains)
         ]
         # Only who simulates needs the engine.
-        from trace_ros.policy_training.restarting_backend import RestartingBackend
+        from trace_ros.policy_training.grouped_backend import GroupedBackend
 
-        self._engine = RestartingBackend(scenes, robot, self._physics)
+        self._engine = GroupedBackend(scenes, self._grounds.groups, robot, self._physics)
         substeps = self._physics.steps_per_control
-        self._trace = PhysicsTrace.allocate(count, substeps)
         late = np.rint(self._rng.uniform(*varied.actuator_delay, count) * environment.physics_rate_hz)
         self._late = np.arange(substeps) < np.minimum(late, substeps)[:, None]
         self._controls = CONTROL_RATE_HZ // environment.rate_hz
@@ -102,7 +104,9 @@ class WalkingEnvironment:
         """s, of a step."""
         self._length = round(environment.episode * environment.rate_hz)
         self._nominal = robot.nominal_joint_positions
-        start = standing_pose([terrain], np.zeros((1, 2)), np.zeros(1), self._nominal, robot)
+        self._feet = robot.kinematics.forward(self._nominal)[0]
+        level = Terrain("flat", planes=(Plane(),))
+        start = standing_pose([level], np.zeros((1, 2)), np.zeros(1), self._nominal, robot)
         self._height = float(start[0][0, 2])
         self._limits = environment.command_limits.array
         self._tilt = float(np.cos(FallConfig().tilt))
@@ -112,7 +116,8 @@ class WalkingEnvironment:
         self._q, self._dq = self._target.copy(), np.zeros((count, JOINTS))
         self._rate, self._velocity = np.zeros((count, 3)), np.zeros((count, 3))
         self._gravity = np.tile([0.0, 0.0, -1.0], (count, 1))
-        self._lift = np.zeros(count)
+        self._place = np.zeros((count, 2))
+        self._lift, self._foot_lift = np.zeros(count), np.zeros((count, LEGS))
         self._contact = np.zeros((count, LEGS), dtype=np.bool_)
         self._air = np.zeros((count, LEGS))
         self._restart(np.arange(count))
@@ -140,12 +145,11 @@ class WalkingEnvironment:
         action = np.clip(action, -limit, limit)
         target = self._nominal + config.environment.action_scale * action
         before_dq, before_contact = self._dq, self._contact
-        push = np.zeros((self.robots, 6))
         torso = np.zeros(self.robots, dtype=np.bool_)
         for control in range(self._controls):
             late = self._late[:, :, None] if control == 0 else np.zeros((1, 1, 1), dtype=np.bool_)
-            self._engine.advance(np.where(late, self._target[:, None], target[:, None]), push, self._trace, 0)
-            torso |= self._trace.torso_contact.any(axis=1)
+            self._engine.advance(np.where(late, self._target[:, None], target[:, None]))
+            torso |= self._engine.trace.torso_contact.any(axis=1)
         self._read()
         self._air += self.duration
         landed = self._contact & ~before_contact
@@ -163,6 +167,7 @@ class WalkingEnvironment:
             landed=landed,
             air_time=self._air,
             foot_speed=self._foot_speed(),
+            foot_lift=self._foot_lift,
         )
         worth = reward(motion, config.rewards, self.duration)
         self._air[self._contact] = 0.0
@@ -170,7 +175,7 @@ class WalkingEnvironment:
         self._age += 1
         sound = np.isfinite(self._q).all(axis=1) & np.isfinite(self._velocity).all(axis=1)
         fell = torso | ~(-self._gravity[:, 2] >= self._tilt) | ~sound
-        done = fell | (self._age >= self._length)
+        done = fell | (self._age >= self._length) | self._grounds.left(self._place)
         worth = np.where(sound, worth, 0.0)
         error = np.linalg.norm((self._command - self._velocity)[~fell, :2], axis=1)
         missed = float(error.mean()) if error.size else 0.0
@@ -179,15 +184,30 @@ class WalkingEnvironment:
         return Step(worth, done, done & ~fell, missed)
 
     def _read(self) -> None:
-        trace = self._trace
+        trace = self._engine.trace
         rotation = _rotations(trace.orientation[:, -1])
         self._q = trace.joint_position[:, -1].astype(float)
         self._dq = trace.joint_velocity[:, -1].astype(float)
         self._rate = trace.angular_velocity[:, -1].copy()
         self._velocity = rotation.inv().apply(trace.velocity[:, -1])
         self._gravity = rotation.inv().apply([0.0, 0.0, -1.0])
-        self._lift = trace.position[:, -1, 2] - self._height
+        position = trace.position[:, -1]
+        self._place = position[:, :2].copy()
+        self._lift = position[:, 2] - self._ground_under(np.arange(self.robots), rotation, self._place) - self._height
+        self._foot_lift = self._lift_of_feet(position, rotation)
         self._contact = np.any(trace.foot_normal[:, -1] != 0, axis=-1)
+
+    def _ground_under(self, rows: NDArray[np.int64], rotation: Rotation, place: FloatArray) -> FloatArray:
+        """(N,) m: mean of the ground where feet stand below a robot with nominal joints."""
+        beside = np.stack([rotation.apply(foot)[:, :2] for foot in self._feet], axis=1)
+        return self._grounds.height_at(rows, place[:, None] + beside).mean(axis=1)
+
+    def _lift_of_feet(self, position: FloatArray, rotation: Rotation) -> FloatArray:
+        """(B, 4) m, of the feet's lowest points above the ground below them."""
+        feet = self._robot.kinematics.forward(self._q)
+        placed = np.stack([rotation.apply(feet[:, leg]) for leg in range(LEGS)], axis=1) + position[:, None]
+        ground = self._grounds.height_at(np.arange(self.robots), placed[..., :2])
+        return placed[..., 2] - ground - self._robot.foot_radius
 
     def _torque(self, target: FloatArray) -> FloatArray:
         """(B, 12) N m, of the motors at the end of the step."""
@@ -208,11 +228,16 @@ class WalkingEnvironment:
             return
         spread = self._config.randomisation.start_joints
         joints = self._nominal + self._rng.uniform(-spread, spread, (rows.size, JOINTS))
-        position = np.tile([0.0, 0.0, self._height + 0.02], (rows.size, 1))
-        orientation = Rotation.from_euler("z", self._rng.uniform(-np.pi, np.pi, rows.size)[:, None]).as_quat()
-        self._engine.place(rows, position, orientation.reshape(-1, 4), joints)
+        yaw = self._rng.uniform(-np.pi, np.pi, rows.size)
+        xy = self._grounds.draw_starts(rows, self._rng)
+        terrains = [self._grounds.terrains[row] for row in rows]
+        position, orientation = standing_pose(terrains, xy, yaw, self._nominal, self._robot)
+        position[:, 2] += 0.02
+        self._engine.place(rows, position, orientation, joints)
         self._q[rows], self._dq[rows] = joints, 0.0
-        self._rate[rows], self._velocity[rows], self._lift[rows] = 0.0, 0.0, 0.02
+        self._rate[rows], self._velocity[rows], self._place[rows] = 0.0, 0.0, xy
+        self._lift[rows] = position[:, 2] - self._height
+        self._lift[rows] -= self._ground_under(rows, Rotation.from_quat(orientation), xy)
         self._gravity[rows] = (0.0, 0.0, -1.0)
         self._contact[rows], self._air[rows] = False, 0.0
         self._action[rows], self._target[rows] = 0.0, self._nominal

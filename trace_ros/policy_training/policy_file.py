@@ -9,7 +9,7 @@ import yaml
 from trace_ros.policy_training.config import PolicyTrainingConfig
 from trace_ros.policy_training.environment import TERMS
 from trace_ros.robot import RobotDescription
-from trace_ros.sim.policy import PolicyDescription, PolicyGains
+from trace_ros.sim.policy_description import PolicyDescription, PolicyGains
 from trace_ros.whole_files import whole_file
 
 

@@ -20,7 +20,7 @@ class Motion:
     Attributes:
         command: (B, 3) m/s, m/s, rad/s.
         velocity, angular_velocity, gravity: (B, 3) m/s, rad/s, unit vector.
-        height: (B,) m, beyond the nominal.
+        height: (B,) m, above the ground, beyond the nominal.
         torque: (B, 12) in parts of the limits.
         joint_offset: (B, 12) rad, from the nominal position.
         joint_acceleration: (B, 12) rad/s^2.
@@ -29,6 +29,7 @@ class Motion:
         landed: (B, 4) whether it came down in this step.
         air_time: (B, 4) s, for which it had been in the air when it came down.
         foot_speed: (B, 4) m/s, along the ground.
+        foot_lift: (B, 4) m, above the ground.
     """
 
     command: FloatArray
@@ -44,6 +45,7 @@ class Motion:
     landed: BoolArray
     air_time: FloatArray
     foot_speed: FloatArray
+    foot_lift: FloatArray
 
 
 def reward(motion: Motion, config: RewardConfig, duration: float) -> FloatArray:
@@ -55,6 +57,7 @@ def reward(motion: Motion, config: RewardConfig, duration: float) -> FloatArray:
     along = (motion.command[:, :2] * motion.velocity[:, :2]).sum(axis=1) / np.maximum(asked, 1e-6)
     front_left, front_right, rear_left, rear_right = motion.contact.T
     trots = (front_left == rear_right) & (front_right == rear_left) & (front_left != front_right)
+    low = np.square(np.minimum(motion.foot_lift - config.clearance_height, 0.0))
     airborne = (motion.air_time - config.air_time_target) * motion.landed
     rate = (
         config.velocity * np.exp(-missed / config.velocity_width**2)
@@ -71,6 +74,7 @@ def reward(motion: Motion, config: RewardConfig, duration: float) -> FloatArray:
         + config.posture * np.abs(motion.joint_offset).sum(axis=1) * ~moving
         + config.trot * trots * moving
         + config.slip * (motion.foot_speed * motion.contact).sum(axis=1)
+        + config.clearance * (low * motion.foot_speed * ~motion.contact).sum(axis=1)
     )
     # A landing is an event, not a rate.
     total = rate * duration + config.air_time * airborne.sum(axis=1) * moving

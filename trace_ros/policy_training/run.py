@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from trace_ros.errors import TraceError
 from trace_ros.policy_training.config import PolicyTrainingConfig
 from trace_ros.policy_training.learner import PolicyLearner, Progress
@@ -127,9 +129,18 @@ def _hours_of(folder: Path, settings: dict[str, object]) -> float:
     for key, value in settings.items():
         if key in _LATER_SETTINGS and key not in kept:
             continue
-        if kept.get(key) != json.loads(json.dumps(value)):
+        there = _with_defaults(kept.get(key)) if key == "config" else kept.get(key)
+        if there != json.loads(json.dumps(value)):
             raise TraceError(f"{folder}: was begun with another {key}: give the same, or another --output")
     return float(kept["hours"])
+
+
+def _with_defaults(config: object) -> object:
+    """What a run kept, with the keys that its version did not know; as it is where it is no config."""
+    try:
+        return PolicyTrainingConfig.model_validate(config).model_dump(mode="json")
+    except ValidationError:
+        return config
 
 
 def _kept_state(folder: Path) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from trace_ros.resources import config_directory, merged, read_yaml
 from trace_ros.robot import RobotDescription, describe_validation_error
 from trace_ros.sim.backend import BACKENDS
 from trace_ros.sim.course import Course, course_file, holds_set
-from trace_ros.sim.policy import policy_content, version_of
+from trace_ros.sim.policy_description import policy_content, version_of
 from trace_ros.sim.ranges import STRICT, load_yaml_model
 
 Seed = Annotated[int, Field(ge=0)]

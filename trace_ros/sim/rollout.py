@@ -27,7 +27,7 @@ from trace_ros.sim.domain_randomization import (
     draw_slips,
 )
 from trace_ros.sim.placement import CommandedWay, farthest_reach
-from trace_ros.sim.policy import Walkers, WalkingPolicy
+from trace_ros.sim.policy import WalkingPolicy
 from trace_ros.sim.policy_randomization import (
     PolicyRandomizationConfig,
     PolicyVariation,
@@ -42,6 +42,7 @@ from trace_ros.sim.sensors import SensorConfig
 from trace_ros.sim.terrain import Terrain
 from trace_ros.sim.terrain_generation import TerrainConfig, TerrainKind, generate_terrain
 from trace_ros.sim.walk import FallConfig, Walk, first_departure, first_fall, standing_pose
+from trace_ros.sim.walkers import Walkers
 
 FloatArray = NDArray[np.float64]
 logger = logging.getLogger(__name__)

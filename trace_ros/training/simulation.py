@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from trace_ros.errors import TraceError
 from trace_ros.robot import RobotDescription, describe_validation_error
-from trace_ros.sim.policy import walked_by
 from trace_ros.sim.rollout import Rollout, SimulationConfig, simulate_rollouts
+from trace_ros.sim.walkers import walked_by
 
 
 @dataclass(frozen=True)
