@@ -23,6 +23,7 @@ from trace_ros.cli.finetune import SeveralValues
 from trace_ros.estimator.checkpoint import load_model
 from trace_ros.logs import SensorLog, Trajectory
 from trace_ros.robot import RobotDescription
+from trace_ros.run_folder import sole_writer
 
 ROBOT = RobotDescription.load("go2")
 QUICK = ("--set", "window=0.5", "--set", "stride=0.25", "--set", "loss.horizon=0.1", "--set", "validation.horizon=0.2",
@@ -156,6 +157,14 @@ def test_what_is_wrong_is_one_line(folder, tmp_path, monkeypatch, capsys, argume
     assert message in outcome.err
     assert outcome.err.strip().splitlines()[-1].startswith("error: ")
     assert not (tmp_path / "run" / "trace.pt").exists()
+
+
+def test_a_run_that_another_process_writes_is_left_alone(folder, tmp_path, monkeypatch, capsys):
+    given = ("finetune", "--logs", folder / "bag_0", folder / "log_2.npz", "--model", folder / "base.pt", *QUICK)
+    with sole_writer(tmp_path / "run"):
+        outcome = run_trace(monkeypatch, capsys, *given, "--output", tmp_path / "run")
+    assert (outcome.code, "is at work there" in outcome.err) == (2, True)
+    assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
 
 
 def test_the_base_model_is_never_overwritten(folder, tmp_path, monkeypatch, capsys):

@@ -10,6 +10,7 @@ import yaml
 from commands import run_trace
 
 from trace_ros.resources import config_directory
+from trace_ros.run_folder import sole_writer
 
 
 @pytest.fixture
@@ -48,3 +49,11 @@ def test_a_run_keeps_its_budget_and_tells_where_the_policy_is(config, tmp_path, 
     outcome = run_trace(monkeypatch, capsys, *arguments, "--resume")
     assert outcome.code == 0
     assert json.loads((tmp_path / "run" / "run.json").read_text())["update"] > update
+
+
+def test_a_run_that_another_process_writes_is_left_alone(config, tmp_path, monkeypatch, capsys):
+    with sole_writer(tmp_path / "run"):
+        outcome = run_trace(monkeypatch, capsys, "policy", "train", "--output", tmp_path / "run", "--config", config)
+    assert outcome.code == 2
+    assert "is at work there; wait until it ends, or give another --output" in " ".join(outcome.err.split())
+    assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]

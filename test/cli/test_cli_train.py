@@ -18,6 +18,7 @@ from commands import run_trace
 from trace_ros.estimator.checkpoint import load_model
 from trace_ros.estimator.estimator import TraceEstimator
 from trace_ros.robot import RobotDescription
+from trace_ros.run_folder import sole_writer
 from trace_ros.sim.rollout import SimulationConfig, simulate_rollouts
 
 
@@ -59,6 +60,11 @@ def test_train_resume_export_and_run(config, tmp_path, monkeypatch, capsys):
     assert "checkpoint:" in outcome.out and "velocity_rmse" in outcome.out
     assert "held-out" in outcome.err and "held out:" in outcome.err
     assert list((run / "tensorboard").glob("events*"))
+
+    with sole_writer(run):
+        outcome = run_trace(monkeypatch, capsys, "train", "--output", run, "--resume", "--steps", "6")
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert "is at work there" in outcome.err
 
     outcome = run_trace(monkeypatch, capsys, *arguments, "--steps", "4")
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)

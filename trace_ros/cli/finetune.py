@@ -25,6 +25,7 @@ from trace_ros.cli.options import (
     read_settings,
 )
 from trace_ros.errors import TraceError
+from trace_ros.run_folder import sole_writer
 
 _DEFAULT_CONFIG = "paper"
 _MODES = ("partial", "full")
@@ -126,5 +127,7 @@ def finetune(
             output, logs or [], validation or [], test or [], robot or "go2", model, config or _DEFAULT_CONFIG,
             overrides, topics, reading,
         )  # fmt: skip
-    if not finetuning.run(job, settings, threads, json_file):
+    with sole_writer(output):
+        finished = finetuning.run(job, settings, threads, json_file)
+    if not finished:
         raise typer.Exit(130)

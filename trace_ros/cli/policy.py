@@ -12,6 +12,7 @@ from trace_ros.cli.common import check_output, console, progress_bar, say
 from trace_ros.cli.options import MAX_SEED
 from trace_ros.errors import TraceError
 from trace_ros.robot import RobotDescription
+from trace_ros.run_folder import sole_writer
 
 app = typer.Typer(help="Walking policies of simulated robots (docs/robots.md).", no_args_is_help=True)
 
@@ -70,7 +71,8 @@ def train(
             if progress.update % 50 == 0:
                 bar.console.print(f"{spent * 60:.1f} min: {text}", highlight=False)
 
-        run = train_policy(output, description, settings, seed, hours, resume, stopped, show)
+        with sole_writer(output):
+            run = train_policy(output, description, settings, seed, hours, resume, stopped, show)
     if run.finished and not learned:
         say(f"nothing was left to do: the budget of {hours:g} h is used up; give more with --hours")
     # Paths are not broken across lines, and hold wherever the robot's file lies.

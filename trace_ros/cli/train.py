@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ from trace_ros.cli.common import check_output
 from trace_ros.cli.options import MAX_PROCESSES, MAX_SEED
 from trace_ros.errors import TraceError
 from trace_ros.robot import RobotDescription
+from trace_ros.run_folder import sole_writer
 
 _DEFAULT_METHOD = "trace"
 
@@ -80,6 +82,7 @@ def train(
         else:
             plan = training.load_config(method, config, changes or [])
             run = training.started(output, description, plan, hours, steps, seed or 0, ranks, init, rollouts)
-        finished = training.train_to_the_end(run, output, threads, json_file)
+        with sole_writer(output) if ranks.leads else nullcontext():
+            finished = training.train_to_the_end(run, output, threads, json_file)
     if not finished:
         raise typer.Exit(130)
