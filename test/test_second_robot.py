@@ -150,5 +150,15 @@ def test_faults_of_a_robot_end_the_check_with_2(own_robot, monkeypatch, capsys):
     assert trace(monkeypatch, "robot", "check", own_robot, "--walk", "4") == 2
     said = capsys.readouterr()
     assert "not simulated: mend the faults first" in said.err
-    assert "1 faults (feet)" in said.err
+    assert "1 fault (feet)" in said.err
     assert "foot_radius says 0.05" in said.out
+
+
+def test_a_robot_without_a_policy_cannot_be_told_to_walk(tmp_path, monkeypatch, capsys):
+    still = tmp_path / "still.yaml"
+    still.write_text("base: go2\npolicy: null\n")
+    assert trace(monkeypatch, "robot", "check", still) == 0
+    assert trace(monkeypatch, "robot", "check", still, "--walk", "4") == 2
+    said = capsys.readouterr()
+    assert "1 fault (walking)" in said.err
+    assert "none that could walk: name one (policy: FILE.yaml), or leave --walk out" in " ".join(said.out.split())

@@ -62,7 +62,8 @@ def check(
     if walk is not None and any(verdict.level == "fault" for verdict in verdicts):
         say("not simulated: mend the faults first")
     elif walk is not None and description.policy is None:
-        say("not simulated: the robot file names no policy")
+        text = "none that could walk: name one (policy: FILE.yaml), or leave --walk out"
+        verdicts.append(Verdict("fault", "walking", text))
     elif walk is not None:
         trials = _try_out(description, config, seed, walk, verdicts)
     for verdict in verdicts:
@@ -89,7 +90,8 @@ def check(
             },
         )
     if faults:
-        raise TraceError(f"{robot}: {len(faults)} faults ({', '.join(sorted({fault.subject for fault in faults}))})")
+        subjects = ", ".join(sorted({fault.subject for fault in faults}))
+        raise TraceError(f"{robot}: {len(faults)} fault{'s' * (len(faults) > 1)} ({subjects})")
 
 
 def _slots(robot: RobotDescription) -> Table:
