@@ -51,6 +51,13 @@ def test_a_run_keeps_its_budget_and_tells_where_the_policy_is(config, tmp_path, 
     assert json.loads((tmp_path / "run" / "run.json").read_text())["update"] > update
 
 
+def test_a_resumed_run_begins_with_no_other(tmp_path, monkeypatch, capsys):
+    given = ("policy", "train", "--output", tmp_path / "run", "--init", tmp_path, "--resume")
+    outcome = run_trace(monkeypatch, capsys, *given)
+    assert outcome.code == 2
+    assert "leave --init out" in outcome.err
+
+
 def test_a_run_that_another_process_writes_is_left_alone(config, tmp_path, monkeypatch, capsys):
     with sole_writer(tmp_path / "run"):
         outcome = run_trace(monkeypatch, capsys, "policy", "train", "--output", tmp_path / "run", "--config", config)

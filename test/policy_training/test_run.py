@@ -109,6 +109,24 @@ def test_files_of_something_else_are_left_alone(
         train(tmp_path / "checkpoint_pt", robot, small, 1, resume=True)
 
 
+def test_a_run_begins_with_the_policy_of_another(
+    tmp_path: Path, robot: RobotDescription, small: PolicyTrainingConfig
+) -> None:
+    train(tmp_path / "walk", robot, small, 2)
+
+    def climb(folder: Path, initial: Path) -> None:  # stopped before its first update
+        train_policy(folder, robot, small, 4, 1.0, False, lambda: True, lambda *_: None, initial)
+
+    climb(tmp_path / "climb", tmp_path / "walk")
+    before, after = (torch.load(tmp_path / name / "checkpoint.pt")["actor_state_dict"] for name in ("walk", "climb"))
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[key], after[key]) for key in before)
+    assert "32 steps" in (tmp_path / "climb" / "go2_policy.yaml").read_text()
+    with pytest.raises(TraceError, match=r"none/checkpoint\.pt: no checkpoint of this training"):
+        climb(tmp_path / "other", tmp_path / "none")
+    assert not (tmp_path / "other").exists()
+
+
 def test_a_run_of_before_a_setting_was_there_goes_on(
     tmp_path: Path, robot: RobotDescription, small: PolicyTrainingConfig
 ) -> None:

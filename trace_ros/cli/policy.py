@@ -32,6 +32,9 @@ def train(
         typer.Option(help="Budget in wall-clock time, resumptions included [1, or what a resumed run was given]."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of everything random.", min=0, max=MAX_SEED)] = 0,
+    init: Annotated[
+        Path | None, typer.Option(help="Begin with the policy of the run in this folder, as to climb after walking.")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --output.")] = False,
     threads: Annotated[int, typer.Option(help="Threads for gradients.", min=1, max=256)] = 1,
 ) -> None:
@@ -50,6 +53,8 @@ def train(
 
     if hours is not None and not 0 < hours <= MAX_HOURS:  # nor NaN
         raise TraceError(f"trace policy train: --hours must be above zero, and at most {MAX_HOURS:.0f}")
+    if resume and init is not None:
+        raise TraceError("trace policy train --resume goes on with what is in --output: leave --init out")
     settings = PolicyTrainingConfig.load(config)
     if hours is None:
         hours = kept_budget(output) if resume else DEFAULT_HOURS
@@ -72,7 +77,7 @@ def train(
                 bar.console.print(f"{spent * 60:.1f} min: {text}", highlight=False)
 
         with sole_writer(output):
-            run = train_policy(output, description, settings, seed, hours, resume, stopped, show)
+            run = train_policy(output, description, settings, seed, hours, resume, stopped, show, init)
     if run.finished and not learned:
         say(f"nothing was left to do: the budget of {hours:g} h is used up; give more with --hours")
     # Paths are not broken across lines, and hold wherever the robot's file lies.

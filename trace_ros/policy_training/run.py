@@ -51,6 +51,7 @@ def train_policy(
     resume: bool,
     stopped: Callable[[], bool],
     on_progress: Callable[[Progress, float], None],
+    initial: Path | None = None,
 ) -> PolicyRun:
     """Train until the budget is used up or ``stopped`` says so; everything is kept in the folder.
 
@@ -63,6 +64,8 @@ def train_policy(
         resume: go on with what the folder holds.
         stopped: asked after each update.
         on_progress: given each update and the hours so far.
+        initial: folder of another run, whose policy this one begins with: walking, it learns to climb where one that
+            stands does not begin to walk. Its updates are counted on. Only for a new run.
 
     Raises:
         TraceError: the folder holds another run or files of something else, or no run to resume; see `PolicyLearner`.
@@ -86,6 +89,8 @@ def train_policy(
     learner = PolicyLearner(robot, config, seed if not before else seed + round(before * 3.6e6))
     if resume:
         learner.load(folder / CHECKPOINT)
+    elif initial is not None:
+        learner.load(initial / CHECKPOINT)
     begun = saved = time.monotonic()
 
     def spent() -> float:
