@@ -192,7 +192,13 @@ def compare(arguments: argparse.Namespace) -> int:
     train_all(trainings, recipes, folders, arguments)
     models = {run: folder / "trace.pt" for run, folder in trainings.items()}
     say(f"judging {len(models)} models on {arguments.courses}")
-    rows = evaluate_courses(list(models.values()), arguments.courses, walker, jobs=arguments.jobs)
+    rows = evaluate_courses(
+        list(models.values()),
+        arguments.courses,
+        walker,
+        jobs=arguments.jobs,
+        fallen=lambda run, fall: say(f"left out, {run.course} {run.seed}: {fall}"),
+    )
     results = [
         result(name, seed, recipes[name], trainings[name, seed], [row for row in rows if row["model"] == str(model)])
         for (name, seed), model in models.items()

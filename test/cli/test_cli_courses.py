@@ -76,6 +76,20 @@ def test_some_courses_and_seeds_and_two_models(trace, files, tmp_path):
     assert {path.name for path in folder.iterdir()} == {"soft_4.npz", "soft_5.npz"}
 
 
+def test_walks_on_which_the_robot_fell_are_told(trace, tmp_path):
+    trace(*BASE, "--only", "level", "--seeds", "3", "--cache", tmp_path)
+    (folder,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    (folder / "level_4.fell").write_text("course 'level': the robot fell after 0.7 s\n")
+    result = trace(*BASE, "--only", "level", "--cache", tmp_path, "--json", tmp_path / "r.json")
+    assert result.code == 0, result.err
+    assert "2 courses walked by go2, 0 of them to be simulated" in result.err
+    assert "left out, since the robot fell: 1 of 2 walks (level 4)" in result.err
+    written = json.loads((tmp_path / "r.json").read_text())
+    assert [row["seed"] for row in written["rows"]] == [3]
+    reason = "course 'level': the robot fell after 0.7 s"
+    assert written["fell"] == [{"course": "level", "seed": 4, "reason": reason}]
+
+
 def test_a_course_shorter_than_the_horizon_has_no_relative_error(trace, tmp_path):
     result = trace(*BASE[:-4], "--only", "level", "--seeds", "3", "--json", tmp_path / "r.json")
     assert result.code == 0, result.err

@@ -1,12 +1,13 @@
 """Models on courses: rows, kept logs, the same input for all, and faults."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from untrained import export_untrained
 
-from trace_ros.errors import TraceError
+from trace_ros.errors import FallError, TraceError
 from trace_ros.evaluation import courses as module
 from trace_ros.evaluation.courses import CourseRun, course_log, course_runs, evaluate_courses, mean_rows
 from trace_ros.evaluation.metrics import MetricSettings
@@ -161,10 +162,26 @@ def test_faults_come_before_the_simulation(model, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_fall_ends_the_evaluation(model, tmp_path):
+def test_walks_on_which_the_robot_falls_are_left_out_and_remembered(model, tmp_path, monkeypatch):
     wall = [{"kind": "discrete", "x": [0.6, 1.6], "y": [-0.6, 0.6], "height": 0.5, "block": 0.3, "count": 60}]
-    falls = SET.course("level").model_dump() | {"patches": wall, "duration": 12.0, "name": "wall", "foot_friction": 0.2}
-    plans = CourseSet.model_validate({"name": "bad", "seeds": [0, 1], "courses": [falls]})
-    with pytest.raises(TraceError, match=r"course 'wall': the robot fell after \d+\.\d s with seed"):
-        evaluate_courses([model], plans, cache=tmp_path)
-    assert not list(tmp_path.iterdir())
+    level = SET.course("level").model_dump()
+    falls = level | {"patches": wall, "duration": 12.0, "name": "wall", "foot_friction": 0.2}
+    plans = CourseSet.model_validate({"name": "bad", "seeds": [0], "courses": [falls, level]})
+    how = r"course 'wall': the robot fell after \d+\.\d s with seed"
+    with pytest.raises(FallError, match=how):
+        evaluate_courses([model], plans, cache=tmp_path, settings=SETTINGS)
+    (folder,) = tmp_path.iterdir()
+    assert [path.name for path in folder.iterdir()] == ["wall_0.fell"]
+
+    told = []
+    given = {"cache": tmp_path, "settings": SETTINGS, "fallen": lambda run, fall: told.append((run.course, str(fall)))}
+    rows = evaluate_courses([model], plans, **given)
+    assert [(row["course"], row["seed"]) for row in rows] == [("level", 0)]
+    ((course, reason),) = told
+    assert course == "wall"
+    assert re.match(how, reason)
+    monkeypatch.setattr(module, "simulate_course", None)  # neither walk is simulated again
+    assert_same(evaluate_courses([model], plans, **given), rows)
+    assert told == 2 * [("wall", reason)]
+    with pytest.raises(FallError, match=how):  # nothing is left
+        evaluate_courses([model], plans, only=["wall"], **given)

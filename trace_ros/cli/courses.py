@@ -40,8 +40,10 @@ def evaluate_on_courses(
 ) -> dict[str, Any]:
     """Judge models on a set of courses, print a table for each, and return the result for machines.
 
+    Walks on which the robot fell are left out and told, at the end as well, where they are not scrolled away.
+
     Raises:
-        TraceError: a bad option, set, model or robot, or a robot that fell.
+        TraceError: a bad option, set, model or robot, or a robot that fell on all courses.
         typer.Exit: 130 after Ctrl-C.
     """
     if initial not in get_args(InitialPose):
@@ -54,11 +56,12 @@ def evaluate_on_courses(
     numbers = None if seeds is None else seed_numbers("--seeds", seeds)
     chosen = courses if backend is None else _in_engine(courses, backend)
     runs = course_runs(chosen, description, names, numbers, cache)
-    missing = sum(not run.log.is_file() for run in runs)
+    missing = sum(not run.walked for run in runs)
     say(
         f"{len(runs)} courses walked by {description.name}, {missing} of them to be simulated "
         f"into {runs[0].log.parent}; processes: {jobs}"
     )
+    falls: list[dict[str, Any]] = []
     try:
         with progress_bar() as progress:
             task = progress.add_task("courses", total=len(runs))
@@ -75,6 +78,7 @@ def evaluate_on_courses(
                 estimator=estimator,
                 engine=engine,
                 progress=lambda done: progress.update(task, completed=done),
+                fallen=lambda run, fall: falls.append({"course": run.course, "seed": run.seed, "reason": str(fall)}),
             )
     except KeyboardInterrupt:
         say("stopped before the end; the logs that are simulated stay, nothing else was written")
@@ -91,6 +95,9 @@ def evaluate_on_courses(
         )
     if len(paths) > 1:
         console.print(_comparison(means, settings))
+    if falls:
+        walks = ", ".join(f"{fall['course']} {fall['seed']}" for fall in falls)
+        say(f"left out, since the robot fell: {len(falls)} of {len(runs)} walks ({walks})")
     return {
         "robot": robot,
         "estimator": estimator,
@@ -104,6 +111,7 @@ def evaluate_on_courses(
         "settings": settings.model_dump(mode="json"),
         "rows": rows,
         "means": means,
+        "fell": falls,
     }
 
 

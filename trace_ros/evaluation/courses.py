@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import numpy as np
 import torch
 
 from trace_ros.baselines.registry import TRACE, label, load_estimator
-from trace_ros.errors import TraceError
+from trace_ros.errors import FallError, TraceError
 from trace_ros.estimator.engines import DEFAULT_ENGINE
 from trace_ros.estimator.interface import Estimator
 from trace_ros.evaluation.metrics import MetricSettings
@@ -27,6 +28,7 @@ from trace_ros.logs import SensorLog
 from trace_ros.robot import RobotDescription
 from trace_ros.sim.course import Course, simulate_course
 from trace_ros.sim.course_set import CourseSet, set_digest
+from trace_ros.whole_files import whole_file
 
 DEFAULT_CACHE = Path("out/courses")
 """Where simulated logs are kept."""
@@ -54,6 +56,16 @@ class CourseRun:
     seed: int
     log: Path
     plan: Course | None
+
+    @property
+    def fall(self) -> Path:
+        """Where it is kept how the robot fell, if it did."""
+        return self.log.with_suffix(".fell")
+
+    @property
+    def walked(self) -> bool:
+        """Whether nothing is to be simulated."""
+        return self.log.is_file() or self.fall.is_file()
 
 
 def course_runs(
@@ -121,6 +133,7 @@ def evaluate_courses(
     progress: Callable[[float], None] | None = None,
     estimator: str = TRACE,
     engine: str = DEFAULT_ENGINE,
+    fallen: Callable[[CourseRun, FallError], None] | None = None,
 ) -> list[Row]:
     """Judge models on courses; simulates what is not in the cache.
 
@@ -135,15 +148,19 @@ def evaluate_courses(
         progress: called now and then with how many runs are done, broken ones included.
         estimator: what the models are of, one of `trace_ros.baselines.registry.ESTIMATORS`.
         engine: what computes the network of ``trace`` (see `trace_ros.estimator.engines`).
+        fallen: hears, after all others are judged, of each walk on which the robot fell; they are left out. Without it
+            a fall ends the evaluation.
 
     Returns:
         A row for each model, course and seed, in this order.
 
     Raises:
-        TraceError: a bad model, set or log, or a robot that fell.
+        TraceError: a bad model, set or log, or a robot that fell: once without ``fallen``, on all walks with it.
     """
     description = robot if isinstance(robot, RobotDescription) else RobotDescription.load(robot)
-    judge = Judge(tuple(models), description, settings or MetricSettings(), initial, estimator, engine)
+    judge = Judge(
+        tuple(models), description, settings or MetricSettings(), initial, estimator, engine, fallen is not None
+    )
     runs = course_runs(courses, description, only, seeds, cache)
     for model in judge.models:  # a bad one must fail here, not after the simulation
         load_estimator(estimator, description, model, engine=engine)
@@ -151,9 +168,18 @@ def evaluate_courses(
     tell = None if progress is None else lambda done: progress(len(runs) * done / len(parts))
     judged = spread(judge, [tuple(runs[index] for index in part) for part in parts], jobs, tell)
     rows: list[list[Row]] = [[] for _ in runs]
+    falls: list[tuple[int, FallError]] = []
     for part, of_part in zip(parts, judged, strict=True):
         for index, of_run in zip(part, of_part, strict=True):
-            rows[index] = of_run
+            if isinstance(of_run, FallError):
+                falls.append((index, of_run))
+            else:
+                rows[index] = of_run
+    if len(falls) == len(runs):
+        raise falls[0][1]
+    for index, fall in sorted(falls, key=lambda pair: pair[0]):
+        assert fallen is not None
+        fallen(runs[index], fall)
     # By model first: that is how tables are read.
     return [row for at in range(len(judge.models)) for run in rows for row in run[at : at + 1]]
 
@@ -179,24 +205,41 @@ class Judge:
     initial: InitialPose
     estimator: str = TRACE
     engine: str = DEFAULT_ENGINE
+    leave_out_falls: bool = False
 
     def __post_init__(self) -> None:
         if not self.models:
             raise TraceError("no model to judge")
         object.__setattr__(self, "_estimators", {})
 
-    def __call__(self, runs: Sequence[CourseRun], progress: Callable[[float], None]) -> list[list[Row]]:
-        """The rows; ``progress`` hears the part done, 0 to 1."""
+    def __call__(self, runs: Sequence[CourseRun], progress: Callable[[float], None]) -> list[list[Row] | FallError]:
+        """The rows of each run, or how the robot fell; ``progress`` hears the part done, 0 to 1."""
         # One step is a handful of small products: threads cost more than they bring.
         torch.set_num_threads(1)
         steps = 1 + len(self.models)
+        falls: dict[int, FallError] = {}
         logs = []
         for index, run in enumerate(runs):
 
             def simulated(done: float, before: int = index) -> None:
                 progress((before + done) / (len(runs) * steps))
 
-            logs.append(course_log(run, self.robot, simulated))
+            try:
+                logs.append(course_log(run, self.robot, simulated))
+            except FallError as fall:
+                if not self.leave_out_falls:
+                    raise
+                falls[index] = fall
+        rows = iter(self._rows([run for index, run in enumerate(runs) if index not in falls], logs, progress))
+        return [falls.get(index) or next(rows) for index in range(len(runs))]
+
+    def _rows(
+        self, runs: Sequence[CourseRun], logs: Sequence[SensorLog], progress: Callable[[float], None]
+    ) -> list[list[Row]]:
+        """For each run one row a model; ``progress`` hears the part done of all, of which the first was the logs."""
+        if not runs:
+            return []
+        steps = 1 + len(self.models)
         names, samples = [f"{run.course}_{run.seed}" for run in runs], sum(map(len, logs))
         relative = f"re{self.settings.horizon_s:g}_position_m"
         rows: list[list[Row]] = [[] for _ in runs]
@@ -228,7 +271,8 @@ def course_log(run: CourseRun, robot: RobotDescription, progress: Callable[[floa
     It has no foot forces and contact normals: no estimator reads them, and they are half of the file.
 
     Raises:
-        TraceError: the robot fell; or, without a plan, the file is missing, damaged, or of another robot.
+        FallError: the robot fell, now or when the walk was simulated before: that is kept too.
+        TraceError: without a plan, the file is missing, damaged, or of another robot; or it cannot be written.
     """
     if run.plan is None or run.log.is_file():
         try:
@@ -241,7 +285,14 @@ def course_log(run: CourseRun, robot: RobotDescription, progress: Callable[[floa
                 raise
             # A damaged file in the cache is worth as much as none.
     assert run.plan is not None
-    measured = simulate_course(run.plan, robot, run.seed, progress).measured
+    if run.fall.is_file():
+        raise FallError(run.fall.read_text(errors="replace").strip())
+    try:
+        measured = simulate_course(run.plan, robot, run.seed, progress).measured
+    except FallError as fall:
+        with suppress(OSError), whole_file(run.fall) as part:
+            part.write_text(f"{fall}\n")
+        raise
     log = replace(measured, contact_normal=None, foot_force=None)
     # Another command may be writing the same log.
     temporary = run.log.with_name(f".{run.log.stem}.{os.getpid()}.npz")
