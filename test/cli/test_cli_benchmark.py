@@ -8,7 +8,10 @@ from trajectories import sensor_log, walk
 from untrained import export_untrained
 
 from trace_ros.bags import write_bag
+from trace_ros.errors import FallError
+from trace_ros.evaluation.benchmark_walks import simulated_walks
 from trace_ros.robot import RobotDescription
+from trace_ros.sim.course_set import CourseSet
 
 SET = """
 name: small
@@ -82,6 +85,19 @@ def test_rows_tables_and_a_page(trace, files, tmp_path):
     (tmp_path / "other.json").write_text(json.dumps(other))
     nothing = trace(*BASE, "--compare", tmp_path / "other.json")
     assert (nothing.code, "has no row in common" in nothing.err) == (2, True)
+
+
+def test_walks_on_which_the_robot_fell_are_told(trace, files, tmp_path):
+    courses = CourseSet.load(files / "small.yaml").select(["level"])
+    simulated_walks(courses, ROBOT, ["mujoco"], tmp_path / "kept")[1].keep_fall(FallError("fell"))
+    result = trace(*BASE, "--only", "level", "--cache", tmp_path / "kept", "--output", tmp_path / "out")
+    assert result.code == 0, result.err
+    assert "2 walks of go2, 1 of them to be simulated; methods: trace, iekf_sr; 2 of 4 runs to do" in result.err
+    told = "the robot fell on 1 of 2 walks, which are left out: level, seed 4, mujoco"
+    assert f"note: {told}" in result.err
+    written = json.loads((tmp_path / "out" / "benchmark.json").read_text())
+    assert [row["seed"] for row in written["rows"]] == [3, 3]
+    assert written["settings"]["left_out"][-1] == told
 
 
 def test_bags_of_the_users(trace, tmp_path):

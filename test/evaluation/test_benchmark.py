@@ -10,10 +10,16 @@ from trajectories import disturb, sensor_log, walk
 from untrained import export_untrained
 
 from trace_ros.bags import Topics, write_bag
-from trace_ros.errors import TraceError
+from trace_ros.errors import FallError, TraceError
 from trace_ros.evaluation import benchmark as module
 from trace_ros.evaluation import benchmark_methods, benchmark_walks
-from trace_ros.evaluation.benchmark import benchmark_runs, benchmark_settings, quick_selection, run_benchmark
+from trace_ros.evaluation.benchmark import (
+    benchmark_runs,
+    benchmark_settings,
+    quick_selection,
+    run_benchmark,
+    runs_to_do,
+)
 from trace_ros.evaluation.benchmark_methods import Method, choose_methods, variants_of_trace
 from trace_ros.evaluation.benchmark_tables import compare_rows
 from trace_ros.evaluation.benchmark_walks import (
@@ -176,6 +182,27 @@ def test_a_walk_that_was_ended_leaves_nothing(monkeypatch, tmp_path):
         walk_log(chosen, ROBOT)
     assert list(chosen.log.parent.iterdir()) == []
     assert chosen.missing
+
+
+def test_walks_on_which_the_robot_falls_are_left_out_and_remembered(methods, monkeypatch, tmp_path):
+    def walk_or_fall(course, robot, seed, progress):
+        if seed == 4:
+            raise FallError(f"course {course.name!r}: the robot fell with seed 4")
+        return simulate_course(course, robot, seed, progress)
+
+    monkeypatch.setattr(benchmark_walks, "simulate_course", walk_or_fall)
+    walks = simulated_walks(SET.select(["level"]), ROBOT, ["mujoco"], tmp_path)
+    results = run_benchmark(benchmark_runs(walks, methods[:1], ROBOT, tmp_path), ROBOT)
+    assert [(result.row["course"], result.row["seed"]) for result in results] == [("level", 3)]
+    assert [str(walk.fall) for walk in walks] == ["None", "course 'level': the robot fell with seed 4"]
+
+    monkeypatch.setattr(benchmark_walks, "simulate_course", None)  # nothing is simulated again
+    runs = benchmark_runs(walks, methods[:1], ROBOT, tmp_path)
+    assert not any(walk.missing for walk in walks)
+    assert runs_to_do(runs) == []
+    assert len(run_benchmark(runs, ROBOT)) == 1
+    with pytest.raises(FallError, match="fell with seed 4"):
+        run_benchmark([run for run in runs if run.walk.seed == 4], ROBOT)
 
 
 def test_changing_a_course_leaves_the_walks_of_the_others(tmp_path):

@@ -98,6 +98,7 @@ def benchmark(
         benchmark_settings,
         quick_selection,
         run_benchmark,
+        runs_to_do,
     )
     from trace_ros.evaluation.benchmark_methods import choose_methods, variants_of_trace
     from trace_ros.evaluation.benchmark_walks import choose_engines, recorded_walks, simulated_walks
@@ -118,7 +119,7 @@ def benchmark(
     for note in notes:
         say(f"note: {note}")
     runs = benchmark_runs(walks, compared, description, cache)
-    todo = sum(run.kept is None for run in runs)
+    todo = len(runs_to_do(runs))
     say(
         f"{len(walks)} walks of {description.name}, {sum(walk.missing for walk in walks)} of them to be simulated; "
         f"methods: {', '.join(method.label for method in compared)}; "
@@ -136,6 +137,10 @@ def benchmark(
     except KeyboardInterrupt:
         say(f"stopped; what is complete stays in {cache}, and the same command goes on from there")
         raise typer.Exit(130) from None
+    if falls := [walk.name for walk in walks if walk.fall is not None]:
+        note = f"the robot fell on {len(falls)} of {len(walks)} walks, which are left out: {'; '.join(falls)}"
+        say(f"note: {note}")
+        notes.append(note)
     settings = {"command": shlex.join(["trace", *sys.argv[1:]]), **benchmark_settings(walks, compared, description)}
     settings["left_out"] = notes
     title = f"Benchmark of {description.name}: {'recorded logs' if bags else 'simulated courses'}"

@@ -7,6 +7,7 @@ goes on where it was. Work is spread over processes; in each, TRACE runs through
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 
 from trace_ros.baselines.registry import load_estimator
-from trace_ros.errors import TraceError
+from trace_ros.errors import FallError, TraceError
 from trace_ros.estimator.estimator import TraceEstimator
 from trace_ros.estimator.interface import Estimator
 from trace_ros.evaluation.benchmark_methods import Method
@@ -82,6 +83,11 @@ def benchmark_runs(
     ]
 
 
+def runs_to_do(runs: Sequence[Run]) -> list[Run]:
+    """Those without a result, unless the robot fell."""
+    return [run for run in runs if run.kept is None and run.walk.fall is None]
+
+
 def run_benchmark(
     runs: Sequence[Run],
     robot: RobotDescription,
@@ -99,19 +105,22 @@ def run_benchmark(
         progress: called now and then with the part done, 0 to 1.
 
     Returns:
-        The result of each run.
+        The result of each run but those of walks on which the robot fell, which then have a `Walk.fall`.
 
     Raises:
-        TraceError: a bad model or log, a robot that fell, a model that was changed meanwhile, or a file that cannot be
-            written.
+        FallError: the robot fell on all walks.
+        TraceError: a bad model or log, a model that was changed meanwhile, or a file that cannot be written.
         KeyboardInterrupt: what was complete before is kept.
     """
-    parts = _parts([run for run in runs if run.kept is None], workers)
+    parts = _parts(runs_to_do(runs), workers)
     tell = progress or (lambda _: None)
     spread(Judge(robot), parts, workers, lambda done: tell(done / len(parts)) if parts else None)
     tell(1.0)
     results = []
-    for run in runs:
+    upright = [run for run in runs if run.kept or run.walk.fall is None]
+    if runs and not upright:
+        raise runs[0].walk.fall or FallError("the robot fell on all walks")
+    for run in upright:
         result = run.kept or load_result(run.file, run.method)
         if result is None:
             raise TraceError(f"{run.file}: vanished or was damaged meanwhile; start again")
@@ -150,11 +159,14 @@ class Judge:
             def simulated(done: float, before: int = index) -> None:
                 progress((before + done) / (len(walks) * steps))
 
-            logs[place] = walk_log(walk, self.robot, simulated)
+            with suppress(FallError):
+                logs[place] = walk_log(walk, self.robot, simulated)
         for index, method in enumerate(methods, start=1):
             estimator = load_estimator(method.estimator, self.robot, method.model)
             method.check_unchanged()
-            mine = [(run, logs[run.walk.log]) for run in runs if run.method == method]
+            mine = [(run, logs[run.walk.log]) for run in runs if run.method == method and run.walk.log in logs]
+            if not mine:
+                continue
             # Walks of TRACE go side by side; of another method, each is kept as soon as it is done.
             batches = [mine] if isinstance(estimator, TraceEstimator) else [[each] for each in mine]
             total, before = sum(len(log) for _, log in mine), 0

@@ -11,6 +11,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,14 +21,14 @@ import numpy as np
 from trace_ros.bags import ReadSettings, Topics, read_log, write_bag
 from trace_ros.bags.files import file_kind
 from trace_ros.bags.storage import is_bag, storage_files
-from trace_ros.errors import TraceError
+from trace_ros.errors import FallError, TraceError
 from trace_ros.evaluation.runner import file_names
 from trace_ros.logs import SensorLog
 from trace_ros.robot import RobotDescription
 from trace_ros.sim.backend import BACKENDS, check_backend
 from trace_ros.sim.course import Course, simulate_course
 from trace_ros.sim.course_set import CourseSet, set_digest
-from trace_ros.whole_files import DAMAGED_ARCHIVE
+from trace_ros.whole_files import DAMAGED_ARCHIVE, whole_file
 
 PAPER_ENGINES = ("mujoco", "bullet")
 """Physics that is simulated unless told otherwise."""
@@ -65,7 +66,23 @@ class Walk:
     @property
     def missing(self) -> bool:
         """Whether it is still to be simulated."""
-        return self.plan is not None and not (self.log / "metadata.yaml").is_file()
+        return self.plan is not None and not (self.log / "metadata.yaml").is_file() and self.fall is None
+
+    @property
+    def fall(self) -> FallError | None:
+        """How the robot fell when it was simulated, if it did."""
+        if self.plan is None or not self._fall_note.is_file():
+            return None
+        return FallError(self._fall_note.read_text(errors="replace").strip())
+
+    @property
+    def _fall_note(self) -> Path:
+        return self.log.with_name(f"{self.log.name}.fell")
+
+    def keep_fall(self, fall: FallError) -> None:
+        """Keep it for `fall`, where the disk lets it."""
+        with suppress(OSError), whole_file(self._fall_note) as part:
+            part.write_text(f"{fall}\n")
 
     @property
     def name(self) -> str:
@@ -166,7 +183,8 @@ def walk_log(walk: Walk, robot: RobotDescription, progress: Callable[[float], No
         progress: called now and then with the part done, 0 to 1.
 
     Raises:
-        TraceError: the robot fell; the log cannot be read or written; or a recorded one has no reference.
+        FallError: the robot fell, now or when the walk was simulated before: that is kept too.
+        TraceError: the log cannot be read or written; or a recorded one has no reference.
     """
     if walk.plan is None:
         log, _ = read_log(walk.log, robot, walk.topics, walk.reading)
@@ -182,7 +200,13 @@ def walk_log(walk: Walk, robot: RobotDescription, progress: Callable[[float], No
             return _read(walk, robot)
         except TraceError:
             shutil.rmtree(walk.log, ignore_errors=True)  # a damaged bag in the cache is worth as much as none
-    measured = simulate_course(walk.plan, robot, walk.seed, progress).measured
+    if (fall := walk.fall) is not None:
+        raise fall
+    try:
+        measured = simulate_course(walk.plan, robot, walk.seed, progress).measured
+    except FallError as now:
+        walk.keep_fall(now)
+        raise
     _keep(walk, measured, robot)
     return _read(walk, robot)
 
