@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from wire import feed, imu_message, in_order, joint_message, log_of, messages_of, samples_of
 
+from trace_ros.estimator.batch import run_logs
 from trace_ros.estimator.estimator import TraceEstimator
-from trace_ros.estimator.run import run_estimator
 from trace_ros.evaluation.metrics import evaluate
 from trace_ros.logs import SensorLog
 from trace_ros.resources import models_directory
@@ -35,7 +35,7 @@ def error(estimator: TraceEstimator, walk: SensorLog, imu: list[Any], joints: li
     """Mean relative error over 10 s (m) of what the messages give."""
     log = log_of(samples_of(feed(SensorStreams(ROBOT), in_order(imu, joints))), walk)
     assert walk.reference is not None
-    found = evaluate(run_estimator(estimator, log).trajectory, walk.reference)
+    found = evaluate(run_logs(estimator, [log])[0].trajectory, walk.reference)
     assert found.horizon_s == 10.0
     assert found.re_position_m is not None
     return found.re_position_m.mean
