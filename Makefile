@@ -4,7 +4,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LISTS := requirements.txt requirements-train.txt requirements-policy.txt requirements-test.txt requirements-ros.txt constraints.txt
 # Tests run two at a time; each of their nodes and each torch call has one thread. Benchmarks only show that they run.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --benchmark-disable
+# They start some hundreds of processes, each of which would compile the package anew where that is not kept.
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile --benchmark-disable
 
 .PHONY: help setup demo test lint clean
 
