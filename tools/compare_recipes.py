@@ -192,21 +192,24 @@ def compare(arguments: argparse.Namespace) -> int:
     train_all(trainings, recipes, folders, arguments)
     models = {run: folder / "trace.pt" for run, folder in trainings.items()}
     say(f"judging {len(models)} models on {arguments.courses}")
+    fell: list[dict[str, Any]] = []
     rows = evaluate_courses(
         list(models.values()),
         arguments.courses,
         walker,
         jobs=arguments.jobs,
-        fallen=lambda run, fall: say(f"left out, {run.course} {run.seed}: {fall}"),
+        fallen=lambda run, fall: fell.append({"course": run.course, "seed": run.seed, "reason": str(fall)}),
     )
     results = [
         result(name, seed, recipes[name], trainings[name, seed], [row for row in rows if row["model"] == str(model)])
         for (name, seed), model in models.items()
     ]
     command = " ".join(["tools/compare_recipes.py", *sys.argv[1:]])
-    write_json(json_file, {"command": command, "rows": results})
+    write_json(json_file, {"command": command, "rows": results, "fell": fell})
     # Not console.print, which would wrap the rows.
     print(table(results), course_table(results), sep="\n\n")
+    for walk in fell:
+        say(f"left out: {walk['course']} {walk['seed']}: {walk['reason']}")
     return 0
 
 
@@ -293,9 +296,9 @@ def stops_held() -> Iterator[None]:
     told: list[int] = []
     handlers = {number: signal.getsignal(number) for number in STOPS}
     held = [number for number, handler in handlers.items() if callable(handler)]
-    for number in held:
-        signal.signal(number, lambda number, _: told.append(number))
     try:
+        for number in held:
+            signal.signal(number, lambda number, _: told.append(number))
         yield
     finally:
         for number in held:

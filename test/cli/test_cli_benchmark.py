@@ -10,6 +10,7 @@ from untrained import export_untrained
 from trace_ros.bags import write_bag
 from trace_ros.errors import FallError
 from trace_ros.evaluation.benchmark_walks import simulated_walks
+from trace_ros.evaluation.falls import keep_fall
 from trace_ros.robot import RobotDescription
 from trace_ros.sim.course_set import CourseSet
 
@@ -89,7 +90,7 @@ def test_rows_tables_and_a_page(trace, files, tmp_path):
 
 def test_walks_on_which_the_robot_fell_are_told(trace, files, tmp_path):
     courses = CourseSet.load(files / "small.yaml").select(["level"])
-    simulated_walks(courses, ROBOT, ["mujoco"], tmp_path / "kept")[1].keep_fall(FallError("fell"))
+    keep_fall(simulated_walks(courses, ROBOT, ["mujoco"], tmp_path / "kept")[1].log, FallError("fell"))
     result = trace(*BASE, "--only", "level", "--cache", tmp_path / "kept", "--output", tmp_path / "out")
     assert result.code == 0, result.err
     assert "2 walks of go2, 1 of them to be simulated; methods: trace, iekf_sr; 2 of 4 runs to do" in result.err
@@ -98,6 +99,13 @@ def test_walks_on_which_the_robot_fell_are_told(trace, files, tmp_path):
     written = json.loads((tmp_path / "out" / "benchmark.json").read_text())
     assert [row["seed"] for row in written["rows"]] == [3, 3]
     assert written["settings"]["left_out"][-1] == told
+
+    earlier = written["rows"] + [row | {"seed": 4} for row in written["rows"]]
+    (tmp_path / "earlier.json").write_text(json.dumps({"rows": earlier}))
+    again = ("--only", "level", "--cache", tmp_path / "kept", "--output", tmp_path / "out")
+    compared = trace(*BASE, *again, "--compare", tmp_path / "earlier.json")
+    assert "2 rows of" in compared.err and "have no counterpart: the robot fell" in compared.err
+    assert compared.code == 1
 
 
 def test_bags_of_the_users(trace, tmp_path):

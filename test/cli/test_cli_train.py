@@ -65,6 +65,14 @@ def test_train_resume_export_and_run(config, tmp_path, monkeypatch, capsys):
         outcome = run_trace(monkeypatch, capsys, "train", "--output", run, "--resume", "--steps", "6")
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
     assert "is at work there" in outcome.err
+    begun = tmp_path / "begun"  # by another process, which has not saved yet
+    with sole_writer(begun):
+        (begun / "replay").mkdir()
+        for name in ("replay/chunk_000000.npy", "validation.npz"):
+            (begun / name).touch()
+        outcome = run_trace(monkeypatch, capsys, "train", "--output", begun, "--config", config, "--steps", "4")
+    assert (outcome.code, "is at work there" in outcome.err) == (2, True)
+    assert sorted(path.name for path in begun.rglob("*")) == [".lock", "chunk_000000.npy", "replay", "validation.npz"]
 
     outcome = run_trace(monkeypatch, capsys, *arguments, "--steps", "4")
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)

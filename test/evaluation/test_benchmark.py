@@ -28,6 +28,7 @@ from trace_ros.evaluation.benchmark_walks import (
     simulated_walks,
     walk_log,
 )
+from trace_ros.evaluation.falls import keep_fall
 from trace_ros.evaluation.runner import evaluate_run, evaluate_runs
 from trace_ros.robot import RobotDescription
 from trace_ros.sim.course import simulate_course
@@ -203,6 +204,14 @@ def test_walks_on_which_the_robot_falls_are_left_out_and_remembered(methods, mon
     assert len(run_benchmark(runs, ROBOT)) == 1
     with pytest.raises(FallError, match="fell with seed 4"):
         run_benchmark([run for run in runs if run.walk.seed == 4], ROBOT)
+
+    # A bag that is there has no fall; without it all of its results are left out, kept ones too.
+    keep_fall(walks[0].log, FallError("fell since"))
+    assert walks[0].fall is None
+    assert len(run_benchmark(benchmark_runs(walks, methods[:1], ROBOT, tmp_path), ROBOT)) == 1
+    shutil.rmtree(walks[0].log)
+    with pytest.raises(FallError, match="fell on all 2 walks; the first: fell since"):
+        run_benchmark(benchmark_runs(walks, methods[:1], ROBOT, tmp_path), ROBOT)
 
 
 def test_changing_a_course_leaves_the_walks_of_the_others(tmp_path):

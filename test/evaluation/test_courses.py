@@ -185,3 +185,7 @@ def test_walks_on_which_the_robot_falls_are_left_out_and_remembered(model, tmp_p
     assert told == 2 * [("wall", reason)]
     with pytest.raises(FallError, match=how):  # nothing is left
         evaluate_courses([model], plans, only=["wall"], **given)
+
+    # The folder itself, whatever the courses have become.
+    assert_same(evaluate_courses([model], folder, settings=SETTINGS, fallen=given["fallen"]), rows)
+    assert told == 3 * [("wall", reason)]

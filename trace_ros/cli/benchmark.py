@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -137,8 +137,9 @@ def benchmark(
     except KeyboardInterrupt:
         say(f"stopped; what is complete stays in {cache}, and the same command goes on from there")
         raise typer.Exit(130) from None
-    if falls := [walk.name for walk in walks if walk.fall is not None]:
-        note = f"the robot fell on {len(falls)} of {len(walks)} walks, which are left out: {'; '.join(falls)}"
+    if fallen := [walk for walk in walks if walk.fall is not None]:
+        names_of_them = "; ".join(walk.name for walk in fallen)
+        note = f"the robot fell on {len(fallen)} of {len(walks)} walks, which are left out: {names_of_them}"
         say(f"note: {note}")
         notes.append(note)
     settings = {"command": shlex.join(["trace", *sys.argv[1:]]), **benchmark_settings(walks, compared, description)}
@@ -148,7 +149,8 @@ def benchmark(
     _write(output, json_file, results, settings, title, variants)
     _show(results, variants)
     if earlier is not None and compare is not None:
-        _hold_against(compare, [result.row for result in results], earlier, tolerance)
+        lost = {(walk.engine, walk.course, walk.seed) for walk in fallen}
+        _hold_against(compare, [result.row for result in results], earlier, tolerance, lost)
 
 
 def _write(
@@ -225,10 +227,25 @@ def _rows_of(path: Path) -> list[Row]:
     return rows
 
 
-def _hold_against(path: Path, rows: Sequence[Row], earlier: Sequence[Row], tolerance: float) -> None:
+def _hold_against(
+    path: Path,
+    rows: Sequence[Row],
+    earlier: Sequence[Row],
+    tolerance: float,
+    fallen: Collection[tuple[str, str, int]],
+) -> None:
+    """Tell what differs; ``fallen`` are walks, by engine, course and seed, that gave no rows this time.
+
+    Raises:
+        TraceError: nothing is common.
+        typer.Exit: 1, something differs.
+    """
     from trace_ros.evaluation.benchmark_tables import compare_rows
 
     differences = compare_rows(rows, earlier)
+    lost = sum((row["engine"], row["course"], row["seed"]) in fallen for row in earlier)
+    if lost:
+        say(f"{lost} rows of {path} have no counterpart: the robot fell")
     if not differences:
         raise TraceError(f"--compare {path}: has no row in common with this benchmark")
     outside = [difference for difference in differences if not difference.within(tolerance)]
@@ -238,5 +255,5 @@ def _hold_against(path: Path, rows: Sequence[Row], earlier: Sequence[Row], toler
     )
     for each in outside[:_SHOWN_DIFFERENCES]:
         say(f"  {each.where}: {each.figure} {each.now:.4f}, before {each.before:.4f}")
-    if outside:
+    if outside or lost:
         raise typer.Exit(1)

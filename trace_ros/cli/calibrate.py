@@ -113,7 +113,7 @@ def calibrate(
     loaded.check_robot(description)
     for_fit, for_judging = _runs(courses, description, fitted, judged, cache or DEFAULT_CACHE, keep)
     runs = [*for_fit, *for_judging]
-    missing = sum(not run.log.is_file() for run in runs)
+    missing = sum(not run.walked for run in runs)
     say(f"{len(for_fit)} walks to fit, {len(for_judging)} to judge, {missing} to be simulated; processes: {jobs}")
     try:
         walked = _walk(Walker(path, description, settings), runs, jobs)

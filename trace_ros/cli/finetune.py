@@ -120,14 +120,15 @@ def finetune(
         }  # fmt: skip
         if given := [option for option, value in kept.items() if value]:
             raise TraceError(f"trace finetune --resume keeps the run's own: leave {', '.join(given)} out")
-        job = finetuning.resumed(output, model, changes or [])
-    else:
-        overrides = [*(changes or []), *([] if mode is None else [f"mode={mode}"])]
-        job = finetuning.planned(
-            output, logs or [], validation or [], test or [], robot or "go2", model, config or _DEFAULT_CONFIG,
-            overrides, topics, reading,
-        )  # fmt: skip
     with sole_writer(output):
+        if resume:
+            job = finetuning.resumed(output, model, changes or [])
+        else:
+            overrides = [*(changes or []), *([] if mode is None else [f"mode={mode}"])]
+            job = finetuning.planned(
+                output, logs or [], validation or [], test or [], robot or "go2", model, config or _DEFAULT_CONFIG,
+                overrides, topics, reading,
+            )  # fmt: skip
         finished = finetuning.run(job, settings, threads, json_file)
     if not finished:
         raise typer.Exit(130)

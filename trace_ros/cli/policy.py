@@ -56,27 +56,28 @@ def train(
     if resume and init is not None:
         raise TraceError("trace policy train --resume goes on with what is in --output: leave --init out")
     settings = PolicyTrainingConfig.load(config)
-    if hours is None:
-        hours = kept_budget(output) if resume else DEFAULT_HOURS
     torch.set_num_threads(threads)
-    say(f"training a policy for {description.name} in {output} for {hours:g} h; {settings.environment.robots} robots")
-    told = TextColumn("{task.fields[told]}")
-    learned = False
-    with StopOnSignal() as stopped, progress_bar(told) as bar:
-        task = bar.add_task("minutes", total=round(hours * 60, 1), told="")
+    with sole_writer(output):
+        if hours is None:
+            hours = kept_budget(output) if resume else DEFAULT_HOURS
+        robots = settings.environment.robots
+        say(f"training a policy for {description.name} in {output} for {hours:g} h; {robots} robots")
+        told = TextColumn("{task.fields[told]}")
+        learned = False
+        with StopOnSignal() as stopped, progress_bar(told) as bar:
+            task = bar.add_task("minutes", total=round(hours * 60, 1), told="")
 
-        def show(progress: Progress, spent: float) -> None:
-            nonlocal learned
-            learned = True
-            text = (
-                f"{progress.steps / 1e6:.2f} M steps, reward {progress.reward:.2f}/s, "
-                f"{progress.missed:.2f} m/s beside the command, episodes {progress.episode:.1f} s"
-            )
-            bar.update(task, completed=round(spent * 60, 1), told=text)
-            if progress.update % 50 == 0:
-                bar.console.print(f"{spent * 60:.1f} min: {text}", highlight=False)
+            def show(progress: Progress, spent: float) -> None:
+                nonlocal learned
+                learned = True
+                text = (
+                    f"{progress.steps / 1e6:.2f} M steps, reward {progress.reward:.2f}/s, "
+                    f"{progress.missed:.2f} m/s beside the command, episodes {progress.episode:.1f} s"
+                )
+                bar.update(task, completed=round(spent * 60, 1), told=text)
+                if progress.update % 50 == 0:
+                    bar.console.print(f"{spent * 60:.1f} min: {text}", highlight=False)
 
-        with sole_writer(output):
             run = train_policy(output, description, settings, seed, hours, resume, stopped, show, init)
     if run.finished and not learned:
         say(f"nothing was left to do: the budget of {hours:g} h is used up; give more with --hours")

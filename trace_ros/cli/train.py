@@ -72,7 +72,10 @@ def train(
         raise TraceError("trace train: --output FOLDER is missing (where the run is kept)")
     if device not in ("cpu", "cuda"):
         raise TraceError(f"trace train: --device {device}: expected cpu or cuda")
-    with training.joined("cuda" if device == "cuda" else "cpu") as ranks:
+    with (
+        training.joined("cuda" if device == "cuda" else "cpu") as ranks,
+        sole_writer(output) if ranks.leads else nullcontext(),
+    ):
         if resume and (init is not None or rollouts is not None or changes or method):
             raise TraceError(
                 "trace train --resume keeps the run's own: leave --method, --init, --rollouts and --set out"
@@ -82,7 +85,6 @@ def train(
         else:
             plan = training.load_config(method, config, changes or [])
             run = training.started(output, description, plan, hours, steps, seed or 0, ranks, init, rollouts)
-        with sole_writer(output) if ranks.leads else nullcontext():
-            finished = training.train_to_the_end(run, output, threads, json_file)
+        finished = training.train_to_the_end(run, output, threads, json_file)
     if not finished:
         raise typer.Exit(130)

@@ -30,6 +30,7 @@ from trace_ros.evaluation.benchmark_results import (
     save_result,
 )
 from trace_ros.evaluation.benchmark_walks import Walk, walk_log
+from trace_ros.evaluation.falls import all_fell
 from trace_ros.evaluation.processes import spread
 from trace_ros.evaluation.report import package_versions
 from trace_ros.evaluation.runner import evaluate_runs
@@ -117,9 +118,10 @@ def run_benchmark(
     spread(Judge(robot), parts, workers, lambda done: tell(done / len(parts)) if parts else None)
     tell(1.0)
     results = []
-    upright = [run for run in runs if run.kept or run.walk.fall is None]
-    if runs and not upright:
-        raise runs[0].walk.fall or FallError("the robot fell on all walks")
+    falls = {run.walk.log: run.walk.fall for run in runs}
+    upright = [run for run in runs if falls[run.walk.log] is None]
+    if not upright and (first := next(iter(falls.values()), None)) is not None:
+        raise all_fell(first, len(falls))
     for run in upright:
         result = run.kept or load_result(run.file, run.method)
         if result is None:

@@ -11,7 +11,6 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,13 +21,14 @@ from trace_ros.bags import ReadSettings, Topics, read_log, write_bag
 from trace_ros.bags.files import file_kind
 from trace_ros.bags.storage import is_bag, storage_files
 from trace_ros.errors import FallError, TraceError
+from trace_ros.evaluation.falls import keep_fall, kept_fall
 from trace_ros.evaluation.runner import file_names
 from trace_ros.logs import SensorLog
 from trace_ros.robot import RobotDescription
 from trace_ros.sim.backend import BACKENDS, check_backend
 from trace_ros.sim.course import Course, simulate_course
 from trace_ros.sim.course_set import CourseSet, set_digest
-from trace_ros.whole_files import DAMAGED_ARCHIVE, whole_file
+from trace_ros.whole_files import DAMAGED_ARCHIVE
 
 PAPER_ENGINES = ("mujoco", "bullet")
 """Physics that is simulated unless told otherwise."""
@@ -66,23 +66,16 @@ class Walk:
     @property
     def missing(self) -> bool:
         """Whether it is still to be simulated."""
-        return self.plan is not None and not (self.log / "metadata.yaml").is_file() and self.fall is None
+        return self.plan is not None and not self._has_bag and self.fall is None
 
     @property
     def fall(self) -> FallError | None:
-        """How the robot fell when it was simulated, if it did."""
-        if self.plan is None or not self._fall_note.is_file():
-            return None
-        return FallError(self._fall_note.read_text(errors="replace").strip())
+        """How the robot fell when it was simulated, if it did and no bag came of another try."""
+        return None if self.plan is None or self._has_bag else kept_fall(self.log)
 
     @property
-    def _fall_note(self) -> Path:
-        return self.log.with_name(f"{self.log.name}.fell")
-
-    def keep_fall(self, fall: FallError) -> None:
-        """Keep it for `fall`, where the disk lets it."""
-        with suppress(OSError), whole_file(self._fall_note) as part:
-            part.write_text(f"{fall}\n")
+    def _has_bag(self) -> bool:
+        return (self.log / "metadata.yaml").is_file()
 
     @property
     def name(self) -> str:
@@ -205,7 +198,7 @@ def walk_log(walk: Walk, robot: RobotDescription, progress: Callable[[float], No
     try:
         measured = simulate_course(walk.plan, robot, walk.seed, progress).measured
     except FallError as now:
-        walk.keep_fall(now)
+        keep_fall(walk.log, now)
         raise
     _keep(walk, measured, robot)
     return _read(walk, robot)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from trace_ros.baselines.registry import TRACE, label, load_estimator
 from trace_ros.errors import FallError, TraceError
 from trace_ros.estimator.engines import DEFAULT_ENGINE
 from trace_ros.estimator.interface import Estimator
+from trace_ros.evaluation.falls import all_fell, keep_fall, kept_fall
 from trace_ros.evaluation.metrics import MetricSettings
 from trace_ros.evaluation.processes import spread
 from trace_ros.evaluation.runner import InitialPose, evaluate_runs
@@ -28,7 +28,6 @@ from trace_ros.logs import SensorLog
 from trace_ros.robot import RobotDescription
 from trace_ros.sim.course import Course, simulate_course
 from trace_ros.sim.course_set import CourseSet, set_digest
-from trace_ros.whole_files import whole_file
 
 DEFAULT_CACHE = Path("out/courses")
 """Where simulated logs are kept."""
@@ -58,14 +57,9 @@ class CourseRun:
     plan: Course | None
 
     @property
-    def fall(self) -> Path:
-        """Where it is kept how the robot fell, if it did."""
-        return self.log.with_suffix(".fell")
-
-    @property
     def walked(self) -> bool:
         """Whether nothing is to be simulated."""
-        return self.log.is_file() or self.fall.is_file()
+        return self.log.is_file() or kept_fall(self.log) is not None
 
 
 def course_runs(
@@ -103,9 +97,11 @@ def course_runs(
 
 
 def _runs_in(folder: Path, only: Sequence[str] | None, seeds: Sequence[int] | None) -> list[CourseRun]:
-    names = [re.fullmatch(r"(.+)_(\d+)\.npz", path.name) for path in folder.iterdir()]
-    runs = [CourseRun(name[1], int(name[2]), folder / name[0], None) for name in names if name]
-    if not runs:
+    stems = {path.stem for path in folder.iterdir() if path.suffix in (".npz", ".fell")}
+    found = [name for stem in stems if (name := re.fullmatch(r"(.+)_(\d+)", stem))]
+    runs = [CourseRun(name[1], int(name[2]), folder / f"{name[0]}.npz", None) for name in found]
+    runs = [run for run in runs if run.walked]
+    if not any(run.log.is_file() for run in runs):
         raise TraceError(f"{folder}: holds no log of a course (COURSE_SEED.npz)")
     for kind, wanted, present in (
         ("course", only, {run.course for run in runs}),
@@ -175,9 +171,10 @@ def evaluate_courses(
                 falls.append((index, of_run))
             else:
                 rows[index] = of_run
+    falls.sort(key=lambda pair: pair[0])
     if len(falls) == len(runs):
-        raise falls[0][1]
-    for index, fall in sorted(falls, key=lambda pair: pair[0]):
+        raise all_fell(falls[0][1], len(runs))
+    for index, fall in falls:
         assert fallen is not None
         fallen(runs[index], fall)
     # By model first: that is how tables are read.
@@ -274,6 +271,8 @@ def course_log(run: CourseRun, robot: RobotDescription, progress: Callable[[floa
         FallError: the robot fell, now or when the walk was simulated before: that is kept too.
         TraceError: without a plan, the file is missing, damaged, or of another robot; or it cannot be written.
     """
+    if not run.log.is_file() and (before := kept_fall(run.log)) is not None:
+        raise before
     if run.plan is None or run.log.is_file():
         try:
             log = SensorLog.load(run.log)
@@ -285,13 +284,10 @@ def course_log(run: CourseRun, robot: RobotDescription, progress: Callable[[floa
                 raise
             # A damaged file in the cache is worth as much as none.
     assert run.plan is not None
-    if run.fall.is_file():
-        raise FallError(run.fall.read_text(errors="replace").strip())
     try:
         measured = simulate_course(run.plan, robot, run.seed, progress).measured
     except FallError as fall:
-        with suppress(OSError), whole_file(run.fall) as part:
-            part.write_text(f"{fall}\n")
+        keep_fall(run.log, fall)
         raise
     log = replace(measured, contact_normal=None, foot_force=None)
     # Another command may be writing the same log.
