@@ -218,6 +218,7 @@ def test_a_linked_robot_file_has_the_links_name_and_its_neighbours(robot_files, 
         ("base: go2\nother_policies: {a.yaml: .nan}", r"other_policies\..*a\.yaml: "),
         ("base: go2\nother_policies: [a.yaml]", "other_policies: "),
         ("base: go2\npolicy: null\nother_policies: {a.yaml: 0.5}", "no policy that walks the rest"),
+        ("base: go2\nother_policies: {a.yaml: 0.3, ./a.yaml: 0.3}", "other_policies names one file twice"),
         (
             "base: go2\npolicy: a.yaml\nother_policies: {a.yaml: 0.5}",
             r"a\.yaml is policy already, which walks what the others leave",

@@ -307,6 +307,8 @@ def _placed(path: Path, own: dict[str, Any]) -> dict[str, Any]:
         }
         if isinstance(others := own.get("other_policies"), dict):
             resolved = {str((path.parent / str(file)).resolve()): share for file, share in others.items()}
+            if len(resolved) < len(others):
+                raise TraceError(f"{path}: other_policies names one file twice")
             paths["other_policies"] = resolved
     except (OSError, RuntimeError, ValueError) as error:  # links in a circle, a zero byte
         raise TraceError(f"{path}: names a file that cannot be ({error})") from error

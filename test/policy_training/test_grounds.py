@@ -11,6 +11,7 @@ from trace_ros.policy_training.config import PolicyTrainingConfig
 from trace_ros.policy_training.environment import WalkingEnvironment
 from trace_ros.policy_training.grounds import GroundConfig, Grounds, shares
 from trace_ros.robot import RobotDescription
+from trace_ros.sim.scaling import RobotSize
 from trace_ros.sim.terrain_generation import TERRAIN_KINDS
 
 
@@ -63,6 +64,24 @@ def test_a_state_that_blew_up_has_some_height(config: GroundConfig) -> None:
     grounds = Grounds(config, 7, np.random.default_rng(1))
     wild = np.tile([np.nan, 1e300], (7, 1))
     assert np.isfinite(grounds.height_at(np.arange(7), wild)).all()
+
+
+def test_beyond_the_map_the_ground_has_a_height(config: GroundConfig) -> None:
+    grounds = Grounds(config, 7, np.random.default_rng(1))
+    for far in ([1e4, 0.0], [-1e4, 1e4], [0.0, -1e4]):
+        assert np.isfinite(grounds.height_at(np.arange(7), np.tile(far, (7, 1)))).all()
+
+
+def test_the_height_that_feet_swing_to_is_fitted_to_the_robot(
+    robot: RobotDescription, exact: PolicyTrainingConfig, config: GroundConfig
+) -> None:
+    half = config.model_copy(update={"sized_for": RobotSize(mass=15.2, standing_height=2 * robot.standing_height)})
+    rewards = exact.rewards.model_copy(update={"clearance_height": 0.1})
+    heights = []
+    for ground in (half, config.model_copy(update={"sized_for": None})):
+        changed = {"environment": exact.environment.model_copy(update={"ground": ground}), "rewards": rewards}
+        heights.append(WalkingEnvironment(robot, exact.model_copy(update=changed), 3)._rewards.clearance_height)
+    assert heights == pytest.approx([0.05, 0.1])
 
 
 def test_robots_start_within_and_are_told_when_they_leave(config: GroundConfig) -> None:

@@ -52,7 +52,7 @@ def test_a_run_goes_on(tmp_path: Path, robot: RobotDescription, small: PolicyTra
     assert [progress.update for progress in train(tmp_path / "run", robot, small, 1, resume=True)] == [2]
     with pytest.raises(TraceError, match="holds a run already: go on with --resume"):
         train(tmp_path / "run", robot, small, 1)
-    with pytest.raises(TraceError, match="no run to resume"):
+    with pytest.raises(TraceError, match="holds no run"):
         train(tmp_path / "other", robot, small, 1, resume=True)
     changed = small.model_copy(update={"learner": small.learner.model_copy(update={"gamma": 0.9})})
     with pytest.raises(TraceError, match="was begun with another config"):
@@ -121,10 +121,38 @@ def test_a_run_begins_with_the_policy_of_another(
     before, after = (torch.load(tmp_path / name / "checkpoint.pt")["actor_state_dict"] for name in ("walk", "climb"))
     assert before.keys() == after.keys()
     assert all(torch.equal(before[key], after[key]) for key in before)
-    assert "32 steps" in (tmp_path / "climb" / "go2_policy.yaml").read_text()
-    with pytest.raises(TraceError, match=r"none/checkpoint\.pt: no checkpoint of this training"):
+    text = (tmp_path / "climb" / "go2_policy.yaml").read_text()
+    assert "32 steps, seed 4. Begun with one of go2, seed 3." in text
+    assert json.loads((tmp_path / "climb" / "run.json").read_text())["initial"] == {"robot": "go2", "seed": 3}
+    with pytest.raises(TraceError, match="none: holds no run"):
         climb(tmp_path / "other", tmp_path / "none")
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "run.json").write_text('{"hours": 0.1}')
+    with pytest.raises(TraceError, match=r"damaged/run\.json: damaged"):
+        climb(tmp_path / "other", tmp_path / "damaged")
     assert not (tmp_path / "other").exists()
+    # Steps are counted, not reckoned from updates: a batch of another size follows.
+    large = small.model_copy(update={"environment": small.environment.model_copy(update={"robots": 6})})
+    seen: list[Progress] = []
+    train_policy(
+        tmp_path / "large", robot, large, 4, 1.0, False, lambda: bool(seen), lambda made, _: seen.append(made),
+        tmp_path / "walk",
+    )  # fmt: skip
+    assert [(made.update, made.steps) for made in seen] == [(3, 32 + 24)]
+
+
+@pytest.mark.parametrize(
+    ("part", "key", "value"),
+    [("learner", "hidden", (8,)), ("environment", "rate_hz", 25), ("environment", "action_scale", 0.5)],
+)
+def test_a_policy_that_would_act_otherwise_here_is_not_begun_with(
+    tmp_path: Path, robot: RobotDescription, small: PolicyTrainingConfig, part: str, key: str, value: object
+) -> None:
+    train(tmp_path / "walk", robot, small, 0)
+    other = small.model_copy(update={part: getattr(small, part).model_copy(update={key: value})})
+    with pytest.raises(TraceError, match=rf"walk: its {part}\.{key} is .*, here .*: its policy would act otherwise"):
+        train_policy(tmp_path / "b", robot, other, 4, 1.0, False, lambda: True, lambda *_: None, tmp_path / "walk")
+    assert not (tmp_path / "b").exists()
 
 
 def test_a_run_of_before_a_setting_was_there_goes_on(

@@ -76,7 +76,11 @@ class WalkingEnvironment:
         scale = self._rng.uniform(*varied.gain_scale, count)
         self._kp, self._kd = gains.kp * scale, gains.kd * scale
         self._friction = self._rng.uniform(*varied.friction, count)
-        ground = environment.ground and fit_to_robot(environment.ground, robot)
+        ground, self._rewards = environment.ground, config.rewards
+        if ground is not None and ground.sized_for is not None:
+            ratio = robot.standing_height / ground.sized_for.standing_height
+            swing = {"clearance_height": config.rewards.clearance_height * ratio}
+            self._rewards, ground = config.rewards.model_copy(update=swing), fit_to_robot(ground, robot)
         self._grounds = Grounds(ground, count, self._rng)
         scenes = [
             Scene(
@@ -169,7 +173,7 @@ class WalkingEnvironment:
             foot_speed=self._foot_speed(),
             foot_lift=self._foot_lift,
         )
-        worth = reward(motion, config.rewards, self.duration)
+        worth = reward(motion, self._rewards, self.duration)
         self._air[self._contact] = 0.0
         self._action, self._target = action, target
         self._age += 1

@@ -27,7 +27,8 @@ class GroundConfig(BaseModel):
     """Uneven ground, another one for each robot.
 
     Attributes:
-        sized_for: the robot that heights were chosen for, see `trace_ros.sim.scaling`.
+        sized_for: the robot that heights, and the rewards' ``clearance_height``, were chosen for, see
+            `trace_ros.sim.scaling`.
         start: m, robots start anywhere in a square of this half size around the middle of their ground.
         leave: m, half size of the square in which they stay; who leaves it starts anew, as after an episode.
         terrain: kinds of ground, each drawn from its range of difficulty; robots are shared out by their weights.
@@ -35,8 +36,8 @@ class GroundConfig(BaseModel):
 
     model_config = STRICT
     sized_for: RobotSize | None = None
-    start: Annotated[float, Field(ge=0, le=20)]
-    leave: Annotated[float, Field(gt=0, le=20)]
+    start: Annotated[float, Field(ge=0, le=10)]
+    leave: Annotated[float, Field(gt=0, le=10)]
     terrain: TerrainConfig
 
     @model_validator(mode="after")
@@ -67,7 +68,8 @@ class Grounds:
         kinds = shares(list(config.terrain.weights.values()), robots)
         drawn = [generate_terrain(TERRAIN_KINDS[kind], config.terrain, half_size, rng, config.start) for kind in kinds]
         self.terrains = tuple(sorted(drawn, key=lambda terrain: repr(terrain.structure)))
-        cells = round(half_size / _CELL)
+        # Not to the very edge, where there may be no ground any more.
+        cells = int(half_size / _CELL) - 1
         side = np.arange(-cells, cells + 1, dtype=np.float64) * _CELL
         self._origin = float(side[0])
         self._maps = np.stack([_height_map(terrain, side) for terrain in self.terrains])

@@ -102,11 +102,8 @@ class PolicyLearner:
         )
         self.update = 0
         """Updates so far."""
-
-    @property
-    def steps(self) -> int:
+        self.steps = 0
         """Of single robots so far."""
-        return self.update * self._learner.steps * self._environment.robots
 
     def learn(self) -> Progress:
         """Walk ``steps`` steps and learn from them.
@@ -115,7 +112,7 @@ class PolicyLearner:
             TraceError: the training diverged; its networks are worth nothing.
         """
         begun, environment, algorithm = time.monotonic(), self._environment, self._algorithm
-        rewards, missed, ended, before = 0.0, 0.0, 0, self.steps
+        rewards, missed, ended = 0.0, 0.0, 0
         algorithm.train_mode()
         with torch.inference_mode():
             for _ in range(self._learner.steps):
@@ -140,7 +137,9 @@ class PolicyLearner:
             raise TraceError(_DIVERGED) from error
         if not self._sound():
             raise TraceError(_DIVERGED)
+        walked = self._learner.steps * environment.robots
         self.update += 1
+        self.steps += walked
         count, duration = self._learner.steps, environment.duration
         lived = count * environment.robots * duration / ended if ended else float("nan")
         spread = float(algorithm.get_policy().output_std.detach().mean())
@@ -151,13 +150,13 @@ class PolicyLearner:
             missed / count,
             lived,
             spread,
-            (self.steps - before) / (time.monotonic() - begun),
+            walked / (time.monotonic() - begun),
         )
 
     def save(self, path: Path) -> None:
         """Write a checkpoint, whole or not at all."""
         with whole_file(path) as part:
-            torch.save({**self._algorithm.save(), "update": self.update}, part)
+            torch.save({**self._algorithm.save(), "update": self.update, "steps": self.steps}, part)
 
     def load(self, path: Path) -> None:
         """Go on from a checkpoint; the robots start anew.
@@ -169,6 +168,8 @@ class PolicyLearner:
             kept = torch.load(path, map_location="cpu", weights_only=True)
             self._algorithm.load(kept, None, True)
             self.update = int(kept["update"])
+            # Older checkpoints do not tell.
+            self.steps = int(kept.get("steps", self.update * self._learner.steps * self._environment.robots))
         except Exception as error:  # the unpickler raises whatever the bytes make it trip over
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise TraceError(f"{path}: no checkpoint of this training ({reason})") from error

@@ -65,7 +65,8 @@ def train_policy(
         stopped: asked after each update.
         on_progress: given each update and the hours so far.
         initial: folder of another run, whose policy this one begins with: walking, it learns to climb where one that
-            stands does not begin to walk. Its updates are counted on. Only for a new run.
+            stands does not begin to walk. Its optimiser and the spread of its actions are taken too, and its updates
+            and steps counted on. It may be of another robot. Only for a new run.
 
     Raises:
         TraceError: the folder holds another run or files of something else, or no run to resume; see `PolicyLearner`.
@@ -79,13 +80,16 @@ def train_policy(
         "config": config.model_dump(mode="json"),
     }
     policy = folder / f"{robot.name}_policy.yaml"
-    before = 0.0
+    before, begins = 0.0, None
     if resume:
         before = _hours_of(folder, settings)
+        begins = _kept_state(folder).get("initial")
     elif (folder / STATE).exists():
         raise TraceError(f"{folder}: holds a run already: go on with --resume, or give another --output")
     elif there := [path.name for path in (folder / CHECKPOINT, folder / WEIGHTS, policy) if path.exists()]:
         raise TraceError(f"{folder}: holds {', '.join(there)}, but no {STATE} of a run: give another --output")
+    if initial is not None and not resume:
+        begins = _beginning(initial, config)
     learner = PolicyLearner(robot, config, seed if not before else seed + round(before * 3.6e6))
     if resume:
         learner.load(folder / CHECKPOINT)
@@ -100,9 +104,11 @@ def train_policy(
         learner.save(folder / CHECKPOINT)
         learner.export(folder / WEIGHTS)
         comment = f"Walking policy of {robot.name}: trace policy train, {learner.steps} steps, seed {seed}."
+        if begins is not None:
+            comment += f" Begun with one of {begins['robot']}, seed {begins['seed']}."
         write_policy_file(policy, describe_policy(robot, config, WEIGHTS), comment)
         with whole_file(folder / STATE) as part:
-            state = {**settings, "budget": hours, "hours": spent(), "update": learner.update}
+            state = {**settings, "budget": hours, "hours": spent(), "update": learner.update, "initial": begins}
             part.write_text(json.dumps(state, indent=1))
 
     while spent() < hours and not stopped():
@@ -122,6 +128,28 @@ def kept_budget(folder: Path) -> float:
         TraceError: there is no run, or a damaged one.
     """
     return float(_kept_state(folder)["budget"])
+
+
+def _beginning(initial: Path, config: PolicyTrainingConfig) -> dict[str, Any]:
+    """Robot and seed of the run whose policy is to be begun with.
+
+    Raises:
+        TraceError: there is no run, or its actions mean something else.
+    """
+    try:
+        kept = _kept_state(initial)
+        there = PolicyTrainingConfig.model_validate(kept["config"])
+        begins = {"robot": str(kept["robot"]), "seed": int(kept["seed"])}
+    except (ValidationError, KeyError, TypeError, ValueError) as error:
+        raise TraceError(f"{initial / STATE}: damaged, no run to begin with") from error
+    for key, theirs, ours in (
+        ("learner.hidden", there.learner.hidden, config.learner.hidden),
+        ("environment.rate_hz", there.environment.rate_hz, config.environment.rate_hz),
+        ("environment.action_scale", there.environment.action_scale, config.environment.action_scale),
+    ):
+        if theirs != ours:
+            raise TraceError(f"{initial}: its {key} is {theirs}, here {ours}: its policy would act otherwise here")
+    return begins
 
 
 def _hours_of(folder: Path, settings: dict[str, object]) -> float:
@@ -165,7 +193,7 @@ def _kept_state(folder: Path) -> dict[str, Any]:
     except FileNotFoundError:
         if (folder / CHECKPOINT).exists():
             raise TraceError(f"{path}: is missing beside {CHECKPOINT}: begin anew in another folder") from None
-        raise TraceError(f"{folder}: no run to resume: leave out --resume to begin one") from None
+        raise TraceError(f"{folder}: holds no run (--resume goes on with one; leave it out to begin)") from None
     except OSError as error:
         raise TraceError(f"{path}: cannot be read ({error.strerror})") from error
     except (ValueError, KeyError, TypeError) as error:

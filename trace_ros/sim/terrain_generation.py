@@ -10,18 +10,34 @@ from typing import Annotated, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, Field, model_validator
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 from scipy.spatial.transform import Rotation
 
-from trace_ros.sim.ranges import STRICT, Range, draw
+from trace_ros.sim.ranges import STRICT, NotNegativeRange, PositiveRange, Range, draw
 from trace_ros.sim.terrain import Box, HeightField, Plane, Surface, Terrain
 
 FloatArray = NDArray[np.float64]
 
 TerrainKind = Literal["flat", "slope", "perlin", "discrete", "random_steps", "inclined_steps", "stairs"]
 TERRAIN_KINDS: tuple[TerrainKind, ...] = get_args(TerrainKind)
-Weight = Annotated[float, Field(ge=0)]
-Positive = Annotated[float, Field(gt=0)]
+Weight = Annotated[float, Field(ge=0, le=1e6)]
+
+
+def _walkable(value: tuple[float, float]) -> tuple[float, float]:
+    if max(-value[0], value[1]) > _STEEPEST:
+        raise ValueError(f"must be at most {_STEEPEST:g} rad, got {list(value)}")
+    return value
+
+
+def _not_too_fine(value: tuple[float, float]) -> tuple[float, float]:
+    if value[0] < _FINEST:
+        raise ValueError(f"must be at least {_FINEST:g} m, got {list(value)}")
+    return value
+
+
+_STEEPEST, _FINEST = 1.0, 0.05
+Inclination = Annotated[Range, AfterValidator(_walkable)]
+Wavelength = Annotated[Range, AfterValidator(_not_too_fine)]
 
 
 # Neighbouring blocks reach into each other by twice this (m).
@@ -40,7 +56,7 @@ class SlopeConfig(BaseModel):
 
     model_config = STRICT
     weight: Weight = 1.0
-    inclination: Range = (0.03, 0.21)
+    inclination: Inclination = (0.03, 0.21)
 
 
 class PerlinConfig(BaseModel):
@@ -55,9 +71,9 @@ class PerlinConfig(BaseModel):
 
     model_config = STRICT
     weight: Weight = 1.0
-    amplitude: Range = (0.03, 0.18)
-    wavelength: Range = (0.9, 2.5)
-    cell: Positive = 0.12
+    amplitude: PositiveRange = (0.03, 0.18)
+    wavelength: Wavelength = (0.9, 2.5)
+    cell: Annotated[float, Field(ge=0.01, le=1.0)] = 0.12
 
 
 class BlockConfig(BaseModel):
@@ -66,9 +82,9 @@ class BlockConfig(BaseModel):
 
     model_config = STRICT
     weight: Weight = 1.0
-    height: Range = (0.02, 0.12)
-    size: Range = (0.4, 1.0)
-    inclination: Range = (0.0, 0.0)
+    height: PositiveRange = (0.02, 0.12)
+    size: PositiveRange = (0.4, 1.0)
+    inclination: Inclination = (0.0, 0.0)
 
 
 class StairsConfig(BaseModel):
@@ -76,9 +92,9 @@ class StairsConfig(BaseModel):
 
     model_config = STRICT
     weight: Weight = 1.0
-    rise: Range = (0.04, 0.13)
-    tread: Range = (0.28, 0.42)
-    landing: Range = (1.0, 2.0)
+    rise: NotNegativeRange = (0.04, 0.13)
+    tread: PositiveRange = (0.28, 0.42)
+    landing: PositiveRange = (1.0, 2.0)
     steps_per_flight: Annotated[int, Field(ge=1, le=50)] = 6
 
 

@@ -28,10 +28,11 @@ def walked_by(robot: RobotDescription) -> dict[str, float]:
     Raises:
         TraceError: no policy, or a file cannot be read.
     """
-    return {
-        f"{path.stem} {hashlib.sha256(b''.join(policy_content(path))).hexdigest()[:8]}": round(share, 6)
-        for path, share in shares_of(robot).items()
-    }
+    whole: dict[str, float] = {}
+    for path, share in shares_of(robot).items():
+        name = f"{path.stem} {hashlib.sha256(b''.join(policy_content(path))).hexdigest()[:8]}"
+        whole[name] = whole.get(name, 0.0) + share  # copies of a file are one policy
+    return {name: round(share, 6) for name, share in whole.items()}
 
 
 class Walkers:
