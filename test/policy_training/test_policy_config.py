@@ -33,8 +33,9 @@ def test_bad_settings_are_named(tmp_path: Path, part: str, key: str, value: obje
 
 
 def test_robots_must_start_on_their_ground(tmp_path: Path) -> None:
-    data = yaml.safe_load((config_directory() / "policy" / "climb.yaml").read_text())
-    data["environment"]["ground"]["start"] = data["environment"]["ground"]["leave"]
+    climb = config_directory() / "policy" / "climb.yaml"
+    leave = yaml.safe_load(climb.read_text())["environment"]["ground"]["leave"]
+    data = {"base": str(climb), "environment": {"ground": {"start": leave}}}
     path = tmp_path / "mine.yaml"
     path.write_text(yaml.safe_dump(data))
     with pytest.raises(TraceError, match=r"environment\.ground: start: 5 m must be less than leave \(5 m\)"):
