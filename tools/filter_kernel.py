@@ -15,11 +15,11 @@ from scipy.spatial.transform import Rotation
 
 from trace_ros.baselines.config import BaselineConfig
 from trace_ros.baselines.contact import ground_force
-from trace_ros.baselines.legs import LegModel
 from trace_ros.errors import TraceError
 from trace_ros.estimator.estimator import initial_tilt
 from trace_ros.estimator.observation import MAX_GAP_S, WINDOW
 from trace_ros.geometry import GRAVITY
+from trace_ros.leg_model import LegModel
 from trace_ros.logs import LEGS, SensorLog, Trajectory
 from trace_ros.robot import RobotDescription
 

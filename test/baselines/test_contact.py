@@ -5,7 +5,7 @@ import pytest
 
 from trace_ros.baselines.config import ContactConfig
 from trace_ros.baselines.contact import ContactDetector, Reading, ground_force
-from trace_ros.baselines.legs import LegModel
+from trace_ros.leg_model import LegModel
 from trace_ros.logs import SensorLog
 from trace_ros.robot import RobotDescription
 

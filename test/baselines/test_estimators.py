@@ -278,7 +278,7 @@ def sliding(robot, first: int, count: int, speed: float) -> list:
 
 def standing_still(robot, count: int) -> list:
     """Perfect samples of a robot that stands."""
-    from trace_ros.baselines.legs import LegModel
+    from trace_ros.leg_model import LegModel
     from trace_ros.logs import Sample
 
     legs = LegModel(robot)

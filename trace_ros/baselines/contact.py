@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trace_ros.baselines.config import ContactConfig
-from trace_ros.baselines.legs import LegModel, LegPosture
 from trace_ros.geometry import GRAVITY
+from trace_ros.leg_model import LegModel, LegPosture
 from trace_ros.logs import LEGS
 from trace_ros.robot import RobotDescription
 

@@ -10,11 +10,11 @@ from scipy.spatial.transform import Rotation
 
 from trace_ros.baselines.config import BaselineConfig, default_config
 from trace_ros.baselines.contact import ContactDetector, Reading
-from trace_ros.baselines.legs import LegModel, cross
 from trace_ros.estimator.differentiation import JointDifferentiator
 from trace_ros.estimator.estimator import Estimate, initial_tilt
 from trace_ros.estimator.interface import Output, checked_initial_pose, checked_pose
 from trace_ros.estimator.observation import MAX_GAP_S, WINDOW
+from trace_ros.leg_model import LegModel, cross
 from trace_ros.logs import Sample
 from trace_ros.robot import RobotDescription
 

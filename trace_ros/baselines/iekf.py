@@ -9,8 +9,8 @@ from trace_ros.baselines.config import BaselineConfig
 from trace_ros.baselines.contact import Reading
 from trace_ros.baselines.front_end import ModelBasedEstimator
 from trace_ros.baselines.invariant_filter import InvariantFilter, quaternion
-from trace_ros.baselines.legs import cross
 from trace_ros.estimator.estimator import Estimate
+from trace_ros.leg_model import cross
 from trace_ros.logs import LEGS
 from trace_ros.robot import RobotDescription
 

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from trace_ros.baselines.contact import Reading
 from trace_ros.baselines.front_end import ModelBasedEstimator
 from trace_ros.baselines.invariant_filter import quaternion, rotation_integrals
-from trace_ros.baselines.legs import cross
 from trace_ros.estimator.estimator import Estimate
 from trace_ros.geometry import GRAVITY
+from trace_ros.leg_model import cross
 from trace_ros.logs import LEGS
 
 FloatArray = NDArray[np.float64]

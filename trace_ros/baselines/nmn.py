@@ -17,9 +17,9 @@ from trace_ros.baselines.contact import ContactDetector, Reading
 from trace_ros.baselines.iekf import Iekf
 from trace_ros.baselines.invariant_filter import SIZE, VELOCITY
 from trace_ros.baselines.learned import FrameBuffer, LearnedModel, load_learned
-from trace_ros.baselines.legs import LegModel
 from trace_ros.baselines.nmn_network import FRAME_SIZE
 from trace_ros.errors import TraceError
+from trace_ros.leg_model import LegModel
 from trace_ros.logs import Sample
 from trace_ros.resources import config_directory, read_yaml
 from trace_ros.robot import RobotDescription, describe_validation_error

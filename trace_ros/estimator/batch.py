@@ -175,7 +175,7 @@ class _Run:
         self._log, self._card = log, model.card
         nominal = 1.0 / model.card.rate_hz
         rate = Rate(nominal, known_intervals(model.card), model.card.trained_intervals_s, gaps.max_gap)
-        self.steps: Steps = plan_steps(log, rate, estimator.robot, model.absent_torque)
+        self.steps: Steps = plan_steps(log, rate, estimator.robot, model.absent_torque, estimator.feet)
         self._pose, self._velocity = _Pose(), (0.0, 0.0, 0.0)
         self._coasting = Coasting(self._pose, gaps)
         self._initial, self._begin_at = initial, estimator.initial_pose

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from trace_ros.estimator import observation as obs
 from trace_ros.estimator.differentiation import JointDifferentiator
+from trace_ros.estimator.feet import FootChannels
 from trace_ros.estimator.gyro_bias import gyro_biases
 from trace_ros.estimator.recurrence import recurrence
 from trace_ros.geometry import GRAVITY
@@ -77,7 +78,13 @@ class Steps:
         return [(begin, min(begin + obs.WINDOW - 1, end), end) for begin, end in zip(self.begins, ends, strict=True)]
 
 
-def plan_steps(log: SensorLog, rate: Rate, robot: RobotDescription, absent_torque: NDArray[np.float32]) -> Steps:
+def plan_steps(
+    log: SensorLog,
+    rate: Rate,
+    robot: RobotDescription,
+    absent_torque: NDArray[np.float32],
+    feet: FootChannels | None = None,
+) -> Steps:
     """The rows of a log.
 
     Args:
@@ -85,6 +92,7 @@ def plan_steps(log: SensorLog, rate: Rate, robot: RobotDescription, absent_torqu
         rate: of the network.
         robot: whose stationary clamp and legs these are.
         absent_torque: (12,) what stands in the observation for torque that is not reported.
+        feet: tells of the feet where the network is told of them instead of the joints.
     """
     elapsed = np.diff(log.stamp_ns) * 1e-9
     gap = np.concatenate(([False], elapsed > rate.max_gap_s))
@@ -94,7 +102,7 @@ def plan_steps(log: SensorLog, rate: Rate, robot: RobotDescription, absent_torqu
         begins = [0, *np.flatnonzero(gap).tolist()]
     else:
         begins = _walk(log, rate, elapsed, rows)
-    return rows.steps(rate, robot, absent_torque, begins)
+    return rows.steps(rate, robot, absent_torque, begins, feet)
 
 
 def _all_plain(elapsed: FloatArray, rate: Rate) -> bool:
@@ -209,7 +217,12 @@ class _Rows:
         self.last_ns = int(stamp_ns[-1])
 
     def steps(
-        self, rate: Rate, robot: RobotDescription, absent_torque: NDArray[np.float32], begins: list[int]
+        self,
+        rate: Rate,
+        robot: RobotDescription,
+        absent_torque: NDArray[np.float32],
+        begins: list[int],
+        feet: FootChannels | None,
     ) -> Steps:
         """All rows."""
         stamp_ns, values, dt, sample = (np.concatenate(part) for part in zip(*self._parts, strict=True))
@@ -224,6 +237,8 @@ class _Rows:
         gyro -= gyro_biases(stamp_ns, gyro, joints, still, dt, memory_s, robot.kinematics)
         observation = np.zeros((len(dt), obs.OBSERVATION_SIZE), dtype=np.float32)
         observation[:, : obs.JOINT_TORQUE.stop] = values
+        if feet is not None:
+            observation[:, obs.JOINTS] = feet.at(values[:, obs.JOINTS], gyro)
         torque = observation[:, obs.JOINT_TORQUE]
         torque[np.isnan(torque[:, 0])] = absent_torque
         observation[:, obs.DT] = told_dt[:, None]

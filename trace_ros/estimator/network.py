@@ -56,6 +56,9 @@ class NetworkConfig(BaseModel):
             the fed-back roll and pitch predict, so that their error shows up as an acceleration that does not average
             out; the query, which is where the paper feeds roll and pitch back, reaches the output through attention
             weights only. ``measured``: the specific force as it is.
+        joints: what the network is told of the legs (our choice). ``measured``: joint positions, velocities and
+            torques. ``feet``: the same at the feet, see `trace_ros.estimator.feet`; whoever makes observations puts
+            that in the joints' place.
         memory: samples; the GRU's units start with time constants spread from 1 to this (our choice, after Tallec and
             Ollivier, "Can recurrent neural networks warp time?", 2018). Gravity takes seconds to tell from the
             accelerations of walking, and gradients over a fifth of a second do not find that by themselves. 1: torch's
@@ -72,6 +75,7 @@ class NetworkConfig(BaseModel):
     head: tuple[Size, Size] = (256, 128)
     increments: Literal["residual", "direct"] = "residual"
     acceleration: Literal["levelled", "measured"] = "levelled"
+    joints: Literal["measured", "feet"] = "measured"
     memory: Annotated[int, Field(ge=1)] = 1000
     output_layer_scale: Annotated[float, Field(gt=0)] = 0.01
 

@@ -23,6 +23,8 @@ JOINT_VELOCITY = slice(18, 30)
 """rad/s."""
 JOINT_TORQUE = slice(30, 42)
 """Target joint torque, N m; NaN where the robot does not report it."""
+JOINTS = slice(6, 42)
+"""All three; to a network that is told of the feet, position, velocity and force of these (`estimator.feet`)."""
 ROLL_PITCH = slice(42, 44)
 """The estimator's previous roll and pitch, rad."""
 VELOCITY_XY = slice(44, 46)

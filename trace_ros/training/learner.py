@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from trace_ros.errors import TraceError
 from trace_ros.estimator.checkpoint import Card
+from trace_ros.robot import RobotDescription
 from trace_ros.training.config import CommonTraining
 from trace_ros.training.dataset import PREFIX, Segment
 from trace_ros.training.own_feedback import OwnFeedback
@@ -65,8 +66,10 @@ class Learner(ABC, Generic[Network, Config]):
     history = PREFIX
     hidden = 0
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, robot: RobotDescription | None = None) -> None:
+        """For a robot's rollouts; without one, networks can be made and written, but not always trained."""
         self.config = config
+        self.robot = robot
 
     @abstractmethod
     def make_network(self) -> Network:

@@ -29,6 +29,7 @@ from trace_ros.estimator import observation as obs
 from trace_ros.estimator.checkpoint import Card, export_script
 from trace_ros.estimator.network import DISPLACEMENT, ROTATION
 from trace_ros.geometry import so3_exp_torch
+from trace_ros.robot import RobotDescription
 from trace_ros.training.closed_loop import ClosedLoopRun, Poses, attitude, closed_loop_metrics
 from trace_ros.training.config import CommonTraining
 from trace_ros.training.dataset import MOTION, PREFIX, Segment, Targets, channel_spread, make_targets, samples_of
@@ -104,8 +105,8 @@ class LegolasTerms(NamedTuple):
 class LegolasLearner(Learner[LegolasNetwork, LegolasTraining]):
     """See the module."""
 
-    def __init__(self, config: LegolasTraining) -> None:
-        super().__init__(config)
+    def __init__(self, config: LegolasTraining, robot: RobotDescription | None = None) -> None:
+        super().__init__(config, robot)
         self.history = config.network.history
 
     def make_network(self) -> LegolasNetwork:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trace_ros.errors import TraceError
+from trace_ros.robot import RobotDescription
 from trace_ros.training.config import CommonTraining, TrainingConfig, read_config
 from trace_ros.training.learner import Learner
 from trace_ros.training.legolas_learner import LegolasLearner, LegolasTraining
@@ -52,6 +53,6 @@ def parse_training(data: Any, source: str) -> CommonTraining:
     return _LEARNERS[method][0].parse(data, source)
 
 
-def learner_for(config: CommonTraining) -> Learner[Any, Any]:
-    """What trains with a config."""
-    return _LEARNERS[config.method][1](config)
+def learner_for(config: CommonTraining, robot: RobotDescription | None = None) -> Learner[Any, Any]:
+    """What trains with a config; only a robot's rollouts need to know whose they are."""
+    return _LEARNERS[config.method][1](config, robot)

@@ -16,6 +16,7 @@ from trace_ros.baselines.nmn_network import NmnConfig, NmnNetwork, NmnOutput, St
 from trace_ros.estimator import observation as obs
 from trace_ros.estimator.checkpoint import Card, export_script
 from trace_ros.estimator.network import VELOCITY
+from trace_ros.robot import RobotDescription
 from trace_ros.training.config import CommonTraining
 from trace_ros.training.dataset import MOTION, PREFIX, Segment, Targets, channel_spread, make_targets, samples_of
 from trace_ros.training.learner import Compute, LaneBatch, Learner
@@ -77,8 +78,8 @@ class NmnTerms(NamedTuple):
 class NmnLearner(Learner[NmnNetwork, NmnTraining]):
     """See the module."""
 
-    def __init__(self, config: NmnTraining) -> None:
-        super().__init__(config)
+    def __init__(self, config: NmnTraining, robot: RobotDescription | None = None) -> None:
+        super().__init__(config, robot)
         self.hidden = config.network.hidden
 
     def make_network(self) -> NmnNetwork:

@@ -99,7 +99,7 @@ class Pretraining:
         self.rate_hz = 0.0
         self.interval_s: tuple[float, float] | None = None
         self.validations: list[dict[str, float]] = []
-        self.learner: Learner[Any, Any] = learner_for(config)
+        self.learner: Learner[Any, Any] = learner_for(config, description.robot)
         self.network: nn.Module = self.learner.make_network().to(ranks.device)
         self._kept = description.rollouts
         if self._kept is None:

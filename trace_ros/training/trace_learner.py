@@ -10,7 +10,9 @@ from torch import Tensor
 
 from trace_ros.estimator import observation as obs
 from trace_ros.estimator.checkpoint import Card, LoadedModel, ModelCard, export_model
+from trace_ros.estimator.feet import FootChannels
 from trace_ros.estimator.network import TraceNetwork
+from trace_ros.robot import RobotDescription
 from trace_ros.training.closed_loop import closed_loop, closed_loop_metrics
 from trace_ros.training.config import TrainingConfig
 from trace_ros.training.dataset import (
@@ -31,9 +33,10 @@ from trace_ros.training.own_feedback import OwnFeedback
 class TraceLearner(Learner[TraceNetwork, TrainingConfig]):
     """See the module."""
 
-    def __init__(self, config: TrainingConfig) -> None:
-        super().__init__(config)
+    def __init__(self, config: TrainingConfig, robot: RobotDescription | None = None) -> None:
+        super().__init__(config, robot)
         self.hidden = config.network.hidden
+        self._feet = FootChannels(robot) if robot and config.network.joints == "feet" else None
 
     def make_network(self) -> TraceNetwork:
         """See `Learner`."""
@@ -42,7 +45,18 @@ class TraceLearner(Learner[TraceNetwork, TrainingConfig]):
     def measure(self, rollouts: Tensor) -> tuple[Tensor, ...]:
         """See `Learner`."""
         correction = self.config.tilt_correction_rate * self.config.feedback.tilt_spread
-        return measure_normalisation(rollouts, self.config.network, correction)
+        return measure_normalisation(self.prepare(rollouts), self.config.network, correction)
+
+    def prepare(self, rows: Tensor) -> Tensor:
+        """With the legs as the network is told of them."""
+        if self.config.network.joints == "measured":
+            return rows
+        if self._feet is None:
+            raise TypeError("network.joints: feet needs to know the robot whose rollouts these are")
+        prepared, values = rows.clone(), rows.double().numpy()
+        channels = self._feet.at(values[..., obs.JOINTS], values[..., obs.GYRO])
+        prepared[..., obs.JOINTS] = torch.from_numpy(channels).to(rows.dtype)
+        return prepared
 
     def segment(self, rows: Tensor, offsets: Tensor, generator: torch.Generator) -> Segment:
         """See `Learner`."""
@@ -70,7 +84,7 @@ class TraceLearner(Learner[TraceNetwork, TrainingConfig]):
 
     def evaluate(self, network: TraceNetwork, rollouts: Tensor) -> dict[str, float]:
         """The losses with true feedback and noise, and the errors in closed loop."""
-        config, generator = self.config, torch.Generator().manual_seed(0)
+        config, generator, rollouts = self.config, torch.Generator().manual_seed(0), self.prepare(rollouts)
         with torch.no_grad():
             offsets = config.feedback.draw_offsets(len(rollouts), generator)
             inputs, targets = make_segment(rollouts, offsets, config.feedback, config.tilt_correction_rate, generator)

@@ -62,12 +62,16 @@ class LegModel:
     def __init__(self, robot: RobotDescription) -> None:
         urdf = robot.model
         chains = [_segments(urdf, robot.base_link, foot) for foot in robot.foot_links]
-        self._translation = np.array([[offset for _, offset, _ in chain[:-1]] for chain in chains])
-        fixed = np.array([[rotation for _, _, rotation in chain[:-1]] for chain in chains])
-        self._foot = np.array([chain[-1][1] for chain in chains])
+        self.translation = np.array([[offset for _, offset, _ in chain[:-1]] for chain in chains])
+        """(4, 3, 3) m: leg, joint, axis; from the frame before, the body's first."""
+        self.fixed = fixed = np.array([[rotation for _, _, rotation in chain[:-1]] for chain in chains])
+        """(4, 3, 3, 3): leg, joint, rotation from the joint's frame at zero to the one before."""
+        self.foot = np.array([chain[-1][1] for chain in chains])
+        """(4, 3) m: of the feet in the last segments' frames."""
         joints = [[joint for joint, _, _ in chain[:-1] if joint is not None] for chain in chains]
-        self._axis = np.array([[joint.axis for joint in leg] for leg in joints])
-        hat = skew(self._axis)
+        self.axis = np.array([[joint.axis for joint in leg] for leg in joints])
+        """(4, 3, 3): leg, joint, unit vector in the joint's frame."""
+        hat = skew(self.axis)
         # fixed @ Exp(axis q), with what does not depend on q multiplied out.
         self._constant, self._sine, self._versine = fixed, fixed @ hat, fixed @ hat @ hat
         bodies = [[_segment_inertia(urdf, joint.child) for joint in leg] for leg in joints]
@@ -82,14 +86,14 @@ class LegModel:
         rotation = np.empty(local.shape)
         origin = np.empty(local.shape[:-1])
         rotation[..., 0, :, :] = local[..., 0, :, :]
-        origin[..., 0, :] = self._translation[:, 0]
+        origin[..., 0, :] = self.translation[:, 0]
         for joint in range(1, _JOINTS):
             above = rotation[..., joint - 1, :, :]
-            moved = (above @ self._translation[:, joint, :, None])[..., 0]
+            moved = (above @ self.translation[:, joint, :, None])[..., 0]
             origin[..., joint, :] = origin[..., joint - 1, :] + moved
             rotation[..., joint, :, :] = above @ local[..., joint, :, :]
-        foot = origin[..., -1, :] + (rotation[..., -1, :, :] @ self._foot[..., None])[..., 0]
-        axis = (rotation @ self._axis[..., None])[..., 0]
+        foot = origin[..., -1, :] + (rotation[..., -1, :, :] @ self.foot[..., None])[..., 0]
+        axis = (rotation @ self.axis[..., None])[..., 0]
         arm = cross(axis, foot[..., None, :] - origin)
         return LegPosture(foot, arm.swapaxes(-1, -2), origin, axis, rotation)
 

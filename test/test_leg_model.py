@@ -2,7 +2,7 @@ import numpy as np
 import pinocchio
 import pytest
 
-from trace_ros.baselines.legs import LegModel, cross
+from trace_ros.leg_model import LegModel, cross
 from trace_ros.robot import RobotDescription
 
 IMU = np.array([0.03, -0.02, 0.05])
