@@ -15,7 +15,7 @@ from trace_ros.estimator.checkpoint import LoadedModel, ModelCard, load_model
 from trace_ros.estimator.coasting import Coasting
 from trace_ros.estimator.differentiation import JointDifferentiator
 from trace_ros.estimator.engines import DEFAULT_ENGINE, make_engine
-from trace_ros.estimator.feet import FootChannels
+from trace_ros.estimator.feet import foot_channels
 from trace_ros.estimator.gyro_bias import GyroBias
 from trace_ros.estimator.interface import Output
 from trace_ros.estimator.odometry import PoseIntegrator
@@ -111,7 +111,7 @@ class TraceEstimator:
         self._gyro_bias = GyroBias(robot.stationary.gyro_bias_memory, robot.kinematics)
         self._pose = PoseIntegrator(model.card.error_model)
         self._absent_torque = model.absent_torque
-        self.feet = foot_channels(model, robot)
+        self.feet = foot_channels(model.card.network, robot)
         self._differentiator = JointDifferentiator()
         self.engine, self.gaps = engine, gaps or GapSettings()
         self._coasting = Coasting(self._pose, self.gaps)
@@ -357,11 +357,6 @@ class TraceEstimator:
         self._engine.observation[obs.ROLL_PITCH] = self._pose.roll_pitch
         self._engine.prime(window[:-1])
         self._running = True
-
-
-def foot_channels(model: LoadedModel, robot: RobotDescription) -> FootChannels | None:
-    """What tells a model of the robot's feet, where it was trained on these."""
-    return FootChannels(robot) if model.card.network.joints == "feet" else None
 
 
 def initial_tilt(specific_force: FloatArray) -> FloatArray:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from trace_ros.estimator.network import NetworkConfig
 from trace_ros.leg_model import LegModel, cross
 from trace_ros.logs import JOINTS, LEGS
 from trace_ros.robot import RobotDescription
@@ -74,6 +75,11 @@ class FootChannels:
         force = np.linalg.solve(square, posture.jacobian @ leg_torque[..., None])[..., 0]
         shape = (*position.shape[:-1], JOINTS)
         return np.concatenate([part.reshape(shape) for part in (posture.foot, body, force)], axis=-1)
+
+
+def foot_channels(network: NetworkConfig, robot: RobotDescription) -> FootChannels | None:
+    """What a network is told of the legs by; None where it is told of the joints as they are."""
+    return FootChannels(robot) if network.joints == "feet" else None
 
 
 class _PlainLeg(NamedTuple):

@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from trace_ros.errors import TraceError
+from trace_ros.estimator.feet import foot_channels
 from trace_ros.estimator.network import LEG_TOKENS, VELOCITY, TraceNetwork
 from trace_ros.logs import LEGS
 from trace_ros.robot import RobotDescription
 from trace_ros.training.closed_loop import closed_loop
-from trace_ros.training.dataset import CONTACT_VELOCITY, MOTION, PREFIX, SimulatedRollout, pack
+from trace_ros.training.dataset import CONTACT_VELOCITY, MOTION, PREFIX, SimulatedRollout, pack, told_at_feet
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -169,7 +170,8 @@ def _run(
     longest = max(PREFIX + 1, *(len(rollout.measured) - 1 for rollout in batch))
     rows = torch.from_numpy(np.stack([pack(rollout, robot, longest) for rollout in batch]))
     with torch.inference_mode():
-        attention = closed_loop(network, rows).attention[..., LEG_TOKENS].numpy()
+        told = told_at_feet(rows, foot_channels(network.config, robot))
+        attention = closed_loop(network, told).attention[..., LEG_TOKENS].numpy()
     current = rows[:, PREFIX:].numpy()
     relative = current[..., CONTACT_VELOCITY].reshape(*current.shape[:2], LEGS, 3)
     speed = np.linalg.norm(current[..., MOTION][..., None, VELOCITY] + relative, axis=-1)

@@ -20,6 +20,7 @@ from torch import Tensor
 from trace_ros.errors import TraceError
 from trace_ros.estimator import observation as obs
 from trace_ros.estimator.differentiation import differentiate
+from trace_ros.estimator.feet import FootChannels
 from trace_ros.estimator.network import (
     DISPLACEMENT,
     OUTPUT_SIZE,
@@ -152,6 +153,15 @@ def pack(rollout: SimulatedRollout, robot: RobotDescription, rows: int) -> Rows:
     )
     packed[:count, CONTACT_VELOCITY] = contact.reshape(count, 12)
     return packed
+
+
+def told_at_feet(rows: Tensor, feet: FootChannels | None) -> Tensor:
+    """Packed rows (..., 68), the legs as a network is told of them: by ``feet``, or as they are where it is None."""
+    if feet is None:
+        return rows
+    told, values = rows.clone(), rows.double().numpy()
+    told[..., obs.JOINTS] = torch.from_numpy(feet.at(values[..., obs.JOINTS], values[..., obs.GYRO])).to(rows.dtype)
+    return told
 
 
 class Segment(NamedTuple):

@@ -18,7 +18,8 @@ from torch import Tensor
 from trace_ros.errors import TraceError
 from trace_ros.estimator.batch_plan import Rate, Steps, plan_steps
 from trace_ros.estimator.checkpoint import LoadedModel
-from trace_ros.estimator.estimator import foot_channels, known_intervals
+from trace_ros.estimator.estimator import known_intervals
+from trace_ros.estimator.feet import foot_channels
 from trace_ros.estimator.network import OUTPUT_SIZE, VELOCITY
 from trace_ros.geometry import FloatArray, roll_pitch_yaw
 from trace_ros.logs import IntArray, SensorLog, Trajectory
@@ -152,7 +153,7 @@ def network_steps(log: SensorLog, model: LoadedModel, robot: RobotDescription) -
     """What the robot's estimator would give the model's network of a log, step by step."""
     card = model.card
     rate = Rate(1.0 / card.rate_hz, known_intervals(card), card.trained_intervals_s, GapSettings().max_gap)
-    return plan_steps(log, rate, robot, model.absent_torque, foot_channels(model, robot))
+    return plan_steps(log, rate, robot, model.absent_torque, foot_channels(model.card.network, robot))
 
 
 def make_track(name: str, referenced: ReferencedLog, steps: Steps, config: FineTuningConfig) -> Track:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from trace_ros.estimator import observation as obs
 from trace_ros.estimator.checkpoint import Card, LoadedModel, ModelCard, export_model
-from trace_ros.estimator.feet import FootChannels
+from trace_ros.estimator.feet import foot_channels
 from trace_ros.estimator.network import TraceNetwork
 from trace_ros.robot import RobotDescription
 from trace_ros.training.closed_loop import closed_loop, closed_loop_metrics
@@ -23,6 +23,7 @@ from trace_ros.training.dataset import (
     make_segment,
     make_targets,
     measure_normalisation,
+    told_at_feet,
 )
 from trace_ros.training.initialisation import adopt, check_start
 from trace_ros.training.learner import Compute, LaneBatch, Learner, StartModel
@@ -36,7 +37,7 @@ class TraceLearner(Learner[TraceNetwork, TrainingConfig]):
     def __init__(self, config: TrainingConfig, robot: RobotDescription | None = None) -> None:
         super().__init__(config, robot)
         self.hidden = config.network.hidden
-        self._feet = FootChannels(robot) if robot and config.network.joints == "feet" else None
+        self._feet = foot_channels(config.network, robot) if robot else None
 
     def make_network(self) -> TraceNetwork:
         """See `Learner`."""
@@ -49,14 +50,9 @@ class TraceLearner(Learner[TraceNetwork, TrainingConfig]):
 
     def prepare(self, rows: Tensor) -> Tensor:
         """With the legs as the network is told of them."""
-        if self.config.network.joints == "measured":
-            return rows
-        if self._feet is None:
+        if self._feet is None and self.config.network.joints == "feet":
             raise TypeError("network.joints: feet needs to know the robot whose rollouts these are")
-        prepared, values = rows.clone(), rows.double().numpy()
-        channels = self._feet.at(values[..., obs.JOINTS], values[..., obs.GYRO])
-        prepared[..., obs.JOINTS] = torch.from_numpy(channels).to(rows.dtype)
-        return prepared
+        return told_at_feet(rows, self._feet)
 
     def segment(self, rows: Tensor, offsets: Tensor, generator: torch.Generator) -> Segment:
         """See `Learner`."""
