@@ -140,6 +140,15 @@ def test_all_of_them_side_by_side(make):
     assert len({len(log) for log in logs}) > 5
 
 
+def test_a_network_that_is_told_of_the_feet(make):
+    """With what is special about it: torque or velocity that is absent, resampling, and a gyro's bias taken off."""
+    told = ("stands at first, later, and at the end", "torque at times", "velocity at times", "100 Hz, with gaps")
+    logs = [log_of(**CASES[name], seed=index) for index, name in enumerate(told)]
+    runs = check(make(joints="feet"), logs)
+    measured = run_logs(make(), logs)
+    assert not np.allclose(runs[0].trajectory.velocity, measured[0].trajectory.velocity, atol=0.01)
+
+
 @pytest.mark.parametrize("options", [{"acceleration": "measured"}, {"increments": "direct"}, {"kernel": 3, "heads": 1}])
 def test_other_networks(make, options):
     check(make(**options), [log_of(jittered(200)), log_of(jittered(150), 1), log_of(jittered(180), 2, [(0, 100)])])
