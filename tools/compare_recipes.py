@@ -35,6 +35,7 @@ from trace_ros.cli.common import check_output, say, write_json
 from trace_ros.cli.options import MAX_SEED
 from trace_ros.errors import TraceError
 from trace_ros.evaluation.courses import course_runs, evaluate_courses, mean_rows
+from trace_ros.evaluation.falls import fall_row
 from trace_ros.resources import MAX_YAML_BYTES, config_directory, read_bounded, read_yaml
 from trace_ros.robot import RobotDescription
 from trace_ros.sim.policy import WalkingPolicy
@@ -198,7 +199,7 @@ def compare(arguments: argparse.Namespace) -> int:
         arguments.courses,
         walker,
         jobs=arguments.jobs,
-        fallen=lambda run, fall: fell.append({"course": run.course, "seed": run.seed, "reason": str(fall)}),
+        fallen=lambda run, fall: fell.append(fall_row(run.course, run.seed, fall)),
     )
     results = [
         result(name, seed, recipes[name], trainings[name, seed], [row for row in rows if row["model"] == str(model)])

@@ -17,6 +17,7 @@ from trace_ros.cli.options import comma_parts, seed_numbers
 from trace_ros.errors import TraceError
 from trace_ros.estimator.engines import DEFAULT_ENGINE
 from trace_ros.evaluation.courses import Row, course_runs, evaluate_courses, mean_rows
+from trace_ros.evaluation.falls import fall_row
 from trace_ros.evaluation.metrics import MetricSettings
 from trace_ros.evaluation.report import alignment_text
 from trace_ros.evaluation.runner import InitialPose
@@ -78,7 +79,7 @@ def evaluate_on_courses(
                 estimator=estimator,
                 engine=engine,
                 progress=lambda done: progress.update(task, completed=done),
-                fallen=lambda run, fall: falls.append({"course": run.course, "seed": run.seed, "reason": str(fall)}),
+                fallen=lambda run, fall: falls.append(fall_row(run.course, run.seed, fall)),
             )
     except KeyboardInterrupt:
         say("stopped before the end; the logs that are simulated stay, nothing else was written")

@@ -33,6 +33,11 @@ def keep_fall(log: Path, fall: FallError) -> None:
         part.write_text(f"{fall}\n")
 
 
+def fall_row(course: str, seed: int, fall: FallError) -> dict[str, str | int]:
+    """A walk that has no row of figures, as commands write it."""
+    return {"course": course, "seed": seed, "reason": str(fall)}
+
+
 def all_fell(first: FallError, walks: int) -> FallError:
     """What is told where no walk is left."""
     return first if walks == 1 else FallError(f"the robot fell on all {walks} walks; the first: {first}")
