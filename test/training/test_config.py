@@ -65,7 +65,9 @@ def test_the_papers_config_is_the_papers():
     assert (optimiser.learning_rate, optimiser.schedule, optimiser.gradient_clip) == (3e-4, "constant", 0)
     assert (config.batch, config.segment, config.rollout_samples) == (400, 100, 2000)
     assert config.loss.drift == config.tilt_correction_rate == optimiser.ema_decay == 0
-    assert (config.network.acceleration, config.network.increments, config.network.memory) == ("measured", "direct", 1)
+    network = config.network
+    assert (network.acceleration, network.joints) == ("measured", "measured")
+    assert (network.increments, network.memory) == ("direct", 1)
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,8 @@ def test_the_adopted_network_is_the_same_function_with_a_normalisation_for_other
 def test_another_network_is_refused_by_key(model):
     with pytest.raises(TraceError, match=r"network\.hidden 128 instead of 64"):
         check_start(model, NetworkConfig(hidden=64))
+    with pytest.raises(TraceError, match=r"'measured' instead of 'feet'.* \(--set network\.joints=measured\)"):
+        check_start(model, NetworkConfig(joints="feet"))
     check_start(model, NetworkConfig(memory=7))
 
 

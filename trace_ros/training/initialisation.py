@@ -42,15 +42,23 @@ def check_start(model: LoadedModel, config: NetworkConfig) -> None:
     Raises:
         TraceError: sizes or parametrisation differ.
     """
-    if what := network_differences(model, config):
-        raise TraceError(f"{model.path}: cannot start from it, it has {what}: change the training config, or the model")
+    theirs, ours = model.card.network.model_dump(mode="json"), config.model_dump(mode="json")
+    if differing := _differing(theirs, ours):
+        needed = " ".join(f"--set network.{key}={theirs[key]}" for key in differing)
+        raise TraceError(
+            f"{model.path}: cannot start from it, it has {network_differences(model, config)}: "
+            f"change the training config ({needed.replace(', ', ',')}), or the model"
+        )
 
 
 def network_differences(model: LoadedModel, config: NetworkConfig) -> str:
     """In which keys the network of a model is another; empty if in none."""
     theirs, ours = model.card.network.model_dump(), config.model_dump()
-    differing = [key for key in ours if key not in _START_ONLY and theirs[key] != ours[key]]
-    return ", ".join(f"network.{key} {theirs[key]!r} instead of {ours[key]!r}" for key in differing)
+    return ", ".join(f"network.{key} {theirs[key]!r} instead of {ours[key]!r}" for key in _differing(theirs, ours))
+
+
+def _differing(theirs: dict[str, Any], ours: dict[str, Any]) -> list[str]:
+    return [key for key in ours if key not in _START_ONLY and theirs[key] != ours[key]]
 
 
 @torch.no_grad()
