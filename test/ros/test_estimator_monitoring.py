@@ -313,3 +313,40 @@ def test_after_a_reset_earlier_stamps_are_taken_and_the_run_is_a_fresh_one(
     feed.send(log)
     wait_until(lambda: len(odometry) == 2 * len(first), START_LIMIT_S, "odometry")
     assert odometry[len(first) :] == first  # every field of every message
+
+
+def test_a_velocity_that_no_foot_bears_out_is_told_and_widens_the_covariance(
+    activate: Callable, client, robot: RobotDescription, tmp_path: Path
+) -> None:
+    """A network that believes 3 m/s of a robot whose feet stay where they are."""
+    import torch
+
+    from trace_ros.estimator.checkpoint import ModelCard, export_model
+    from trace_ros.estimator.network import VELOCITY, TraceNetwork
+
+    network = TraceNetwork()
+    with torch.no_grad():
+        network.head[-1].bias[VELOCITY] = torch.tensor((3.0, 0.0, 0.0))
+    card = ModelCard(robot=robot.name, robot_fingerprint=robot.fingerprint, rate_hz=500.0)
+    export_model(network.eval(), card, tmp_path / "runs_away.pt")
+    diagnostics, odometry = Diagnostics(client), client.listen(Odometry, "/odom")
+    node = activate(model=tmp_path / "runs_away.pt", startup_checks="off")
+    feed = Feed(client, robot)
+    feed.send(walking(robot, 4.0))
+    status = diagnostics.wait_for(lambda s: "no foot bears out the estimated velocity" in s.message)
+    assert status.level == DiagnosticStatus.WARN
+    share = {pair.key: pair.value for pair in status.values}["a foot bears out the velocity (share of time)"]
+    assert float(share) < 0.1
+    node.wait_for("no foot bears out the estimated velocity")
+    assert len(node.lines("no foot bears out the estimated velocity")) == 1
+    wait_until(lambda: len(odometry) > 1500, START_LIMIT_S, lambda: f"{len(odometry)} odometry messages")
+    first, last = odometry[100], odometry[-1]
+    assert last.twist.covariance[0] > 8.9 > 1.0 > first.twist.covariance[0]
+    assert last.pose.covariance[0] > 6.0**2 > 1.0 > first.pose.covariance[0]
+    # A reset forgets it.
+    assert client.call(Trigger, "/estimator/reset", Trigger.Request()).success
+    count = len(odometry)
+    feed.send(walking(robot, 0.5, start_s=105.0))
+    wait_until(lambda: len(odometry) > count + 100, START_LIMIT_S, "odometry after the reset")
+    assert odometry[-1].twist.covariance[0] < 1.0
+    diagnostics.wait_for(lambda s: "bears out" not in s.message)

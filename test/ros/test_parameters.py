@@ -76,6 +76,15 @@ def test_bad_values_are_named(declare: Callable, given: dict, complaint: str) ->
         parameters.check()
 
 
+def test_the_bare_word_off_which_yaml_takes_for_false_is_the_choice() -> None:
+    parameter = Parameter("checks", "warn", "what to do", choices=("warn", "off"))
+    assert parameter.given(False) == "off"
+    assert parameter.given("off") == "off"
+    assert parameter.fault(parameter.given(True)) == "is true or false, expected a text"
+    plain = Parameter("name", "a", "a text")
+    assert plain.fault(plain.given(False)) == "is true or false, expected a text"
+
+
 def test_a_bad_value_can_be_set_right(declare: Callable) -> None:
     node, parameters = declare(depth=0)
     assert node.set_parameters([RosParameter("depth", value=7)])[0].successful

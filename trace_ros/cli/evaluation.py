@@ -100,6 +100,7 @@ def evaluate_logs(
             lambda done: progress.update(task, completed=done),
             stepwise,
             threads,
+            description,
         )
     return estimator, evaluations
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trace_ros.checks.footing import doubts
 from trace_ros.errors import TraceError
 from trace_ros.estimator.batch import in_threads, prepare, run_logs
 from trace_ros.estimator.estimator import TraceEstimator
@@ -21,6 +22,7 @@ from trace_ros.estimator.run import EstimatedRun, run_estimator
 from trace_ros.evaluation.metrics import Comparison, Metrics, MetricSettings, compare, metrics_of
 from trace_ros.geometry import FloatArray, roll_pitch_yaw
 from trace_ros.logs import SensorLog, Trajectory
+from trace_ros.robot import RobotDescription
 from trace_ros.whole_files import whole_file
 
 InitialPose = Literal["gravity", "reference"]
@@ -151,6 +153,7 @@ def evaluate_runs(
     progress: Callable[[int], None] | None = None,
     stepwise: bool = False,
     threads: int = 1,
+    robot: RobotDescription | None = None,
 ) -> list[Evaluation]:
     """Run an estimator over logs and compare each with its reference, if it has one.
 
@@ -166,6 +169,7 @@ def evaluate_runs(
         progress: called now and then with the number of samples done, over all logs.
         stepwise: call `step` for each sample, as the node does, and take its time.
         threads: that share the logs among them, where they run side by side.
+        robot: whose feet are asked whether they bear out the velocities (`trace_ros.checks.footing`); None: not asked.
 
     Raises:
         TraceError: a log is too short, or ``initial`` asks for a reference that is not there; names the log.
@@ -195,7 +199,7 @@ def evaluate_runs(
             done += len(log)
 
     def judged(name: str, log: SensorLog, run: EstimatedRun, factor: float) -> Evaluation:
-        return _evaluation(
+        evaluation = _evaluation(
             name,
             estimator.name,
             run.trajectory,
@@ -207,6 +211,8 @@ def evaluate_runs(
             step_time_s=run.step_time_s if run.step_time_s.size else None,
             real_time_factor=factor,
         )
+        notes = map(str, doubts(log, run.trajectory, robot)) if robot else ()
+        return replace(evaluation, notes=(*evaluation.notes, *notes))
 
     return in_threads(threads, judged, names, logs, runs, factors)
 

@@ -26,6 +26,11 @@ _INTERVALS = 200
 _FEW_INTERVALS, _LONG_NS = 5, 4_000_000_000
 """So few will do, of a stream so slow that they take so long."""
 
+DOUBTFUL = (
+    "no foot bears out the estimated velocity: the robot slides on all feet, or the estimate has run away "
+    "(covariances are widened; ~/reset starts anew)"
+)
+
 _SLOW = 100
 """Steps after which it is judged whether the estimator keeps up."""
 
@@ -95,6 +100,10 @@ class EstimatorStatistics:
     stationary: bool = False
     gyro_bias: FloatArray | None = None
     """(3,) rad/s, of an estimator that tells it."""
+    agreement: float = 1.0
+    """Share of the last second or so in which a foot bore out the velocity (`trace_ros.checks.footing`)."""
+    doubtful: bool = False
+    """Whether there is too little of that."""
     fault: str = ""
     """What keeps the node from estimating at present; empty when nothing does."""
     _reported_drops: Counter[str] = field(default_factory=Counter)
@@ -182,6 +191,7 @@ def report(statistics: EstimatorStatistics, situation: Situation) -> tuple[bytes
     values.setdefault("stationary", str(statistics.stationary).lower())
     if statistics.gyro_bias is not None:
         values["gyro bias (rad/s)"] = " ".join(f"{axis:.5f}" for axis in statistics.gyro_bias)
+    values["a foot bears out the velocity (share of time)"] = f"{statistics.agreement:.2f}"
     values["step time (ms)"] = percentiles(statistics.step_time_s)
     values["latency, stamp to published (ms)"] = percentiles(statistics.latency_s)
     for kind, count in sorted(statistics.all_faults(situation.stream_counts).items()):
@@ -191,6 +201,8 @@ def report(statistics: EstimatorStatistics, situation: Situation) -> tuple[bytes
     for kind, count in sorted(fresh.items()):
         by_action.setdefault(_action(kind), []).append(f"{count} {kind}")
     warnings += [f"{action} {', '.join(kinds)}" for action, kinds in by_action.items()]
+    if statistics.doubtful:
+        warnings.append(DOUBTFUL)
     if jumps:
         warnings.append("time jumped back: the estimator started anew")
     if interval_s is not None and len(statistics.step_time_s) >= _SLOW:

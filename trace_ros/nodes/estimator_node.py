@@ -14,12 +14,13 @@ from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from rclpy.task import Future
 from std_srvs.srv import Trigger
 
+from trace_ros.checks.footing import Footing
 from trace_ros.checks.startup import StartupCheck
 from trace_ros.errors import TraceError
 from trace_ros.estimator.estimator import Estimate
 from trace_ros.estimator.interface import Estimator, Placeable
 from trace_ros.logs import Sample
-from trace_ros.nodes import estimators, markers
+from trace_ros.nodes import diagnostics, estimators, markers
 from trace_ros.nodes.conversions import check_frames, now_ns, pose_arrays, pose_deviations
 from trace_ros.nodes.estimator_parameters import PARAMETERS
 from trace_ros.nodes.inputs import Inputs
@@ -116,7 +117,7 @@ class EstimatorNode(ManagedNode):
         robot = RobotDescription.load(parameters.text("robot"))
         check_frames(parameters.text("odom_frame"), parameters.text("base_link_frame") or robot.base_link)
         self._estimator = estimator = estimators.make_estimator(parameters, robot)
-        self._robot = robot
+        self._robot, self._footing = robot, Footing(robot)
         # The libraries' objects stay as they are: the collector need not walk them in the middle of a run. But what an
         # earlier configure has left there must go.
         gc.unfreeze()
@@ -152,6 +153,7 @@ class EstimatorNode(ManagedNode):
             x, y, z, heading = self._params.numbers("initial_pose") or (0.0, 0.0, 0.0, 0.0)
             self._estimator.set_initial_pose(np.array((x, y, z)), heading)
         self._estimator.reset()
+        self._footing.reset()
         self._inputs.reset()
         if self._outputs is not None:
             self._outputs.schedule.clear()
@@ -206,6 +208,7 @@ class EstimatorNode(ManagedNode):
         assert self._outputs is not None
         assert self._monitor is not None
         self._estimator.reset()
+        self._footing.reset()
         self._outputs.schedule.clear()
         self._monitor.statistics.time_jumps += 1
         self.get_logger().warning(f"time jumped by {seconds:.3f} s: the estimator starts anew")
@@ -233,6 +236,7 @@ class EstimatorNode(ManagedNode):
         except TraceError as error:
             self.get_logger().error(f"ignored: {error}")
             return
+        self._footing.placed()
         self.get_logger().info(f"pose set to {np.round(position, 3).tolist()}, {np.round(orientation, 4).tolist()}")
 
     # -- outputs --
@@ -290,7 +294,10 @@ class EstimatorNode(ManagedNode):
             text = "the estimator's output is not finite: it starts anew"
             self._monitor.warn_once("not_finite_estimates", text)
             self._estimator.reset()
+            self._footing.reset()
             return
+        if self._footing.astray:
+            estimate = self._footing.widened(estimate)
         statistics = self._monitor.statistics
         statistics.stationary = estimate.stationary
         statistics.gyro_bias = getattr(self._estimator, "gyro_bias", None)
@@ -298,6 +305,19 @@ class EstimatorNode(ManagedNode):
             self._monitor.transforms.sent(self._outputs.messages.transform)
             if now := now_ns(self.get_clock()):  # a simulation's clock may not have come yet
                 statistics.latency_s.append((now - estimate.stamp_ns) * 1e-9)
+        self._watch_footing(estimate, sample)
+
+    def _watch_footing(self, estimate: Estimate, sample: Sample) -> None:
+        """Once the estimate is out, which need not wait for this."""
+        assert self._monitor is not None
+        footing, doubted = self._footing, self._footing.doubtful
+        footing.update(estimate.stamp_ns, sample.joint_position, estimate.velocity, estimate.angular_velocity)
+        statistics = self._monitor.statistics
+        statistics.agreement, statistics.doubtful = footing.agreement, footing.doubtful
+        if footing.doubtful and not doubted:
+            self.get_logger().warning(f"{diagnostics.DOUBTFUL}, {np.linalg.norm(estimate.velocity):.2f} m/s")
+        elif doubted and not footing.doubtful:
+            self.get_logger().info("a foot bears out the estimated velocity again")
 
 
 def main(args: Sequence[str] | None = None) -> int:

@@ -21,6 +21,8 @@ Value = bool | int | float | str | list[str] | list[float]
 _FOREIGN = ("use_sim_time", "start_type_description_service")
 _FOREIGN_PREFIX = "qos_overrides."
 
+_BOOLEAN_WORDS = {False: ("off", "no"), True: ("on", "yes")}
+
 
 @dataclass(frozen=True)
 class Parameter:
@@ -51,6 +53,9 @@ class Parameter:
         """A value as it came from a file or a command line, in the type of this parameter where that is no guess."""
         if isinstance(self.default, float) and type(value) is int:
             return float(value)  # nobody wants to be told that 1 is not 1.0
+        if isinstance(value, bool) and self.choices:
+            # To YAML, and so to the command line of ROS, the bare word off is false.
+            return next((word for word in self.choices if word in _BOOLEAN_WORDS[value]), value)
         if self.lengths:
             return _numbers(value)
         if isinstance(self.default, list) and isinstance(value, (list, tuple)):
