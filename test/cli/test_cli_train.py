@@ -14,12 +14,14 @@ import numpy as np
 import pytest
 import yaml
 from commands import run_trace
+from untrained import export_untrained
 
 from trace_ros.estimator.checkpoint import load_model
 from trace_ros.estimator.estimator import TraceEstimator
 from trace_ros.robot import RobotDescription
 from trace_ros.run_folder import sole_writer
 from trace_ros.sim.rollout import SimulationConfig, simulate_rollouts
+from trace_ros.training.state import load_state
 
 
 @pytest.fixture(scope="module")
@@ -218,3 +220,18 @@ def test_torchrun_trains_over_two_processes_and_goes_on(config, tmp_path):
     outcome = launch(*program, *train, "--resume", "--steps", "5")
     assert outcome.returncode == 0, outcome.stderr
     assert json.loads(result.read_text())["steps"] == 5
+
+
+def test_what_starts_from_a_model_is_told_of_its_legs_as_that_was(config, tmp_path, monkeypatch, capsys):
+    """The training's config asks for the feet, the model was told of the joints: it stays what it is, and says so."""
+    model = export_untrained(tmp_path / "old.pt", RobotDescription.load("go2"))
+    feet = config.parent / "feet.yaml"
+    feet.write_text(f"base: {config.name}\nnetwork: {{joints: feet}}\n")
+    common = ("train", "--config", feet, "--init", model, "--steps", "1")
+    outcome = run_trace(monkeypatch, capsys, *common, "--output", tmp_path / "a")
+    assert outcome.code == 0
+    assert f"note: {model} is told of its legs by network.joints measured" in " ".join(outcome.err.split())
+    assert load_state(tmp_path / "a" / "checkpoint.pt")["config"]["network"]["joints"] == "measured"
+    outcome = run_trace(monkeypatch, capsys, *common, "--set", "network.joints=feet", "--output", tmp_path / "b")
+    assert outcome.code == 2
+    assert "network.joints 'measured' instead of 'feet'" in " ".join(outcome.err.split())

@@ -1,5 +1,7 @@
 """The joints told at the feet: against the kinematics of the URDF, and what they are for."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 
 from trace_ros.estimator.feet import DAMPING, FootChannels
 from trace_ros.leg_model import LegModel
+from trace_ros.resources import config_directory
 from trace_ros.robot import RobotDescription
 from trace_ros.training.losses import contact_point_velocity
 
@@ -58,6 +61,38 @@ def test_legs_of_any_kind_give_the_same(robot: RobotDescription) -> None:
     closed = feet.at(joints, gyro)
     feet._plain = None
     np.testing.assert_allclose(closed, feet.at(joints, gyro), rtol=1e-9, atol=1e-9)
+
+
+@pytest.fixture(scope="module")
+def turned(tmp_path_factory: pytest.TempPathFactory) -> RobotDescription:
+    """A Go2 whose calves turn about -y, and whose hips' frames are turned: no leg is of the usual kind."""
+    folder = tmp_path_factory.mktemp("robot")
+    shipped = config_directory() / "robots"
+    text = (shipped / "go2.urdf").read_text()
+    text = re.sub(r'(<joint name="\w\w_calf_joint".*?<axis xyz=")0 1 0(")', r"\g<1>0 -1 0\2", text, flags=re.DOTALL)
+    hip = r'(<joint name="\w\w_hip_joint".*?<origin xyz="[^"]*")'
+    text, turns = re.subn(hip, r'\1 rpy="0 0.2 0.3"', text, flags=re.DOTALL)
+    assert turns == 4 and text.count('"0 -1 0"') == 4
+    (folder / "go2.urdf").write_text(text)
+    lines = (shipped / "go2.yaml").read_text().splitlines(keepends=True)
+    (folder / "turned.yaml").write_text("".join(line for line in lines if not line.startswith("policy")))
+    return RobotDescription.load(folder / "turned.yaml")
+
+
+def test_a_robot_with_other_axes(turned: RobotDescription) -> None:
+    joints, gyro = joints_of(turned, 9), np.random.default_rng(10).normal(size=(50, 3))
+    channels = FootChannels(turned).at(joints, gyro)
+    position, linear, angular = turned.kinematics.forward_and_jacobians(joints[:, :12])
+    np.testing.assert_allclose(channels[:, :12], position.reshape(-1, 12), atol=1e-12)
+    up = np.broadcast_to((0.0, 0.0, 1.0), (50, 4, 3))
+    of_contact = contact_point_velocity(gyro, joints[:, 12:24], position, linear, angular, up, turned.foot_radius)
+    np.testing.assert_allclose(channels[:, 12:24], -of_contact.reshape(-1, 12), atol=1e-12)
+    square = linear @ linear.swapaxes(-1, -2) + DAMPING**2 * np.eye(3)
+    force = np.linalg.solve(square, linear @ joints[:, 24:].reshape(50, 4, 3, 1))[..., 0]
+    np.testing.assert_allclose(channels[:, 24:].reshape(50, 4, 3), force, atol=1e-9)
+    # The closed form, which is that of a Go2, would be wrong by far.
+    assert np.abs(channels - FootChannels(RobotDescription.load("go2")).at(joints, gyro)).max() > 0.1
+    np.testing.assert_allclose(FootChannels(turned).at(joints[0], gyro[0]), channels[0], atol=1e-12)
 
 
 def test_one_sample_gives_what_many_give(robot: RobotDescription) -> None:

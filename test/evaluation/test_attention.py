@@ -16,7 +16,8 @@ from scipy.stats import rankdata
 from trajectories import sensor_log, walk
 
 from trace_ros.errors import TraceError
-from trace_ros.estimator.network import TraceNetwork
+from trace_ros.estimator.feet import FootChannels
+from trace_ros.estimator.network import NetworkConfig, TraceNetwork
 from trace_ros.evaluation.attention import (
     PAPER,
     AttentionSettings,
@@ -32,7 +33,7 @@ from trace_ros.evaluation.attention_plot import plot_attention_analysis
 from trace_ros.logs import SensorLog
 from trace_ros.robot import RobotDescription
 from trace_ros.training.closed_loop import closed_loop
-from trace_ros.training.dataset import pack
+from trace_ros.training.dataset import pack, told_at_feet
 from trace_ros.training.replay import chunk_seed
 
 # Few different values, so that most of them tie.
@@ -191,6 +192,25 @@ def go2() -> RobotDescription:
 def network() -> TraceNetwork:
     torch.manual_seed(0)
     return TraceNetwork()
+
+
+@pytest.fixture(scope="module")
+def network_of_feet() -> TraceNetwork:
+    torch.manual_seed(0)
+    return TraceNetwork(NetworkConfig(joints="feet"))
+
+
+def test_a_network_of_feet_is_told_of_feet(network_of_feet, go2):
+    rollout = made_up(60, 0)
+    collected = collect_attention(
+        network_of_feet, MadeUpSource(rollout), go2, 7, 60, AttentionSettings(samples=1)
+    )  # fmt: skip
+    rows = torch.from_numpy(pack(rollout, go2, 59))[None]
+    with torch.no_grad():
+        told = closed_loop(network_of_feet, told_at_feet(rows, FootChannels(go2))).attention[0, :, 2:]
+        untold = closed_loop(network_of_feet, rows).attention[0, :, 2:]
+    np.testing.assert_allclose(collected.attention, told, atol=1e-6)
+    assert np.abs(collected.attention - untold.numpy()).max() > 1e-3
 
 
 def test_samples_are_those_of_each_rollout_after_its_window(network, go2):

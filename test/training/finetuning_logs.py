@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
 from synthetic import rollout
 
 from trace_ros.estimator.checkpoint import LoadedModel, ModelCard, export_model, load_model
+from trace_ros.estimator.feet import foot_channels
 from trace_ros.estimator.network import NetworkConfig, TraceNetwork
 from trace_ros.logs import SensorLog, Trajectory
 from trace_ros.robot import RobotDescription
-from trace_ros.training.dataset import measure_normalisation, pack
+from trace_ros.training.dataset import measure_normalisation, pack, told_at_feet
 from trace_ros.training.finetuning_config import FineTuningConfig
 from trace_ros.training.finetuning_data import ReferencedLog, Track, make_track, network_steps
 
@@ -53,11 +55,12 @@ def steady(seed: int) -> SensorLog:
     return replace(made, reference=replace(made.reference, position=ahead, velocity=velocity))
 
 
-def untrained(path: Path) -> LoadedModel:
+def untrained(path: Path, joints: Literal["measured", "feet"] = "measured") -> LoadedModel:
     """A model that knows nothing but the scale of its inputs."""
     torch.manual_seed(1)
     rows = torch.from_numpy(np.stack([pack(rollout(seed, 300), ROBOT, 299) for seed in range(3)]))
-    network = TraceNetwork(NetworkConfig(memory=1))
+    network = TraceNetwork(NetworkConfig(memory=1, joints=joints))
+    rows = told_at_feet(rows, foot_channels(network.config, ROBOT))
     network.set_normalisation(*measure_normalisation(rows, network.config, 0.02))
     with torch.no_grad():  # outputs that matter, so that their feedback does
         network.get_parameter("head.4.weight").mul_(20)

@@ -39,9 +39,10 @@ def test_windows_overlap_as_the_config_says(model):
     assert paper.mode == "partial"
 
 
-def test_the_network_is_given_what_the_estimator_gives_it(model):
+@pytest.mark.parametrize("joints", ["measured", "feet"])
+def test_the_network_is_given_what_the_estimator_gives_it(joints, tmp_path):
     """The estimator itself, spied on: its observations but for what it feeds back."""
-    made = log(0, 80)
+    model, made = untrained(tmp_path / "trace.pt", joints), log(0, 80)
     estimator = TraceEstimator(model, ROBOT)
     seen = []
     for sample in made:
@@ -49,7 +50,9 @@ def test_the_network_is_given_what_the_estimator_gives_it(model):
         seen.append(estimator._engine.observation.copy())
     own = track(model, made=made, settings=config(window=0.12, stride=0.1, validation={"horizon": 0.05}))
     others = [channel for channel in range(obs.OBSERVATION_SIZE) if not FEEDBACK.start <= channel < FEEDBACK.stop]
-    np.testing.assert_allclose(own.observations.numpy()[:, others], np.array(seen)[:, others], rtol=1e-6)
+    given = own.observations.numpy()
+    np.testing.assert_allclose(given[:, others], np.array(seen)[:, others], rtol=1e-6)
+    assert (estimator.feet is not None) == (joints == "feet")
 
 
 def test_a_window_begins_where_the_reference_has_it(model):

@@ -96,6 +96,9 @@ def evaluate_on_courses(
         )
     if len(paths) > 1:
         console.print(_comparison(means, settings))
+    for row in rows:
+        for doubt in row.get("doubts", ()):
+            say(f"note: {row['course']} {row['seed']}, {row['model']}: {doubt}")
     if falls:
         walks = ", ".join(f"{fall['course']} {fall['seed']}" for fall in falls)
         say(f"left out, since the robot fell: {len(falls)} of {len(runs)} walks ({walks})")

@@ -84,7 +84,9 @@ def train(
             run = training.resumed(output, description, config, hours, steps, seed, ranks)
         else:
             plan = training.load_config(method, config, changes or [])
-            run = training.started(output, description, plan, hours, steps, seed or 0, ranks, init, rollouts)
+            run = training.started(
+                output, description, plan, hours, steps, seed or 0, ranks, init, rollouts, changes or []
+            )
         finished = training.train_to_the_end(run, output, threads, json_file)
     if not finished:
         raise typer.Exit(130)

@@ -20,12 +20,12 @@ from trace_ros.baselines.learned import load_learned
 from trace_ros.baselines.mlp_network import MlpCard
 from trace_ros.cli.common import console, say, working, write_json
 from trace_ros.errors import TraceError
-from trace_ros.estimator.checkpoint import Card, load_model, read_archive
+from trace_ros.estimator.checkpoint import Card, ModelCard, load_model, read_archive
 from trace_ros.robot import RobotDescription
 from trace_ros.sim.rollout import SimulationConfig
 from trace_ros.sim.walkers import walked_by
 from trace_ros.training.benchmark import Benchmark, Rate, run_benchmark
-from trace_ros.training.config import CommonTraining
+from trace_ros.training.config import CommonTraining, TrainingConfig
 from trace_ros.training.distributed import Ranks, joined
 from trace_ros.training.export import given_robot
 from trace_ros.training.kept_rollouts import read_manifest
@@ -49,19 +49,24 @@ def started(
     ranks: Ranks,
     initial: Path | None = None,
     rollouts: Path | None = None,
+    changes: Sequence[str] = (),
 ) -> Pretraining:
     """A new run in a folder; an hour long unless told otherwise.
 
     Args:
-        initial: an earlier model to start from.
+        initial: an earlier model to start from. What its network is told of the legs stays as it is, unless ``changes``
+            say otherwise.
         rollouts: kept rollouts to train on, instead of simulating.
+        changes: ``key=value`` that the config was given.
     """
+    model = None if initial is None else _start_model(initial)
+    if model is not None and not any(change.partition("=")[0].strip() == "network.joints" for change in changes):
+        training = _told_as_before(training, model, ranks)
     source = SimulationSource(SimulationConfig.load(training.simulation))
     described = source.describe(robot) if rollouts is None else read_manifest(rollouts).simulation
     budget = _budget(hours if (hours, steps) != (None, None) else 1.0, steps)
     command = shlex.join(["trace", *sys.argv[1:]])
     plan = RunDescription(robot, training, described, seed, budget, command, rollouts)
-    model = None if initial is None else _start_model(initial)
     return Pretraining.start(plan, source, output, ranks, model)
 
 
@@ -84,6 +89,18 @@ def _start_model(path: Path) -> StartModel:
     archive = read_archive(path)
     kinds: dict[str, type[Card]] = {"legolas": LegolasCard, "nmn_iekf": NmnCard, "mlp": MlpCard}
     return load_learned(path, kinds[archive.method]) if archive.method in kinds else load_model(path)
+
+
+def _told_as_before(training: CommonTraining, model: StartModel, ranks: Ranks) -> CommonTraining:
+    """The config, but that its network is told of the legs what the model that it starts from was told."""
+    if not (isinstance(training, TrainingConfig) and isinstance(model.card, ModelCard)):
+        return training
+    joints, network = model.card.network.joints, training.network
+    if joints == network.joints:
+        return training
+    if ranks.leads:
+        say(f"note: {model.path} is told of its legs by network.joints {joints}, and so is what starts from it")
+    return training.model_copy(update={"network": network.model_copy(update={"joints": joints})})
 
 
 def train_to_the_end(run: Pretraining, output: Path, threads: int, json_file: Path | None) -> bool:

@@ -37,7 +37,8 @@ FIGURES = ("path_length_m", "ate_position_m", "ate_velocity_mps", "ate_orientati
 
 Row = dict[str, Any]
 """``course``, ``seed``, ``model`` (see `trace_ros.baselines.registry.label`), `FIGURES`, and ``re10_position_m``: its
-mean, std and p90, or None on a course shorter than the horizon (the key carries the horizon)."""
+mean, std and p90, or None on a course shorter than the horizon (the key carries the horizon). Where no foot bore out
+the velocity for a while (`trace_ros.checks.footing`), also ``doubts``: a line for each."""
 
 
 @dataclass(frozen=True)
@@ -245,13 +246,16 @@ class Judge:
             def advance(done: int, before: int = index + 1) -> None:
                 progress((before + min(done / samples, 1.0)) / steps)
 
-            evaluations = evaluate_runs(names, logs, self._estimator(model), self.settings, self.initial, advance)
+            evaluations = evaluate_runs(
+                names, logs, self._estimator(model), self.settings, self.initial, advance, robot=self.robot
+            )
             for run, evaluation, own in zip(runs, evaluations, rows, strict=True):
                 assert evaluation.metrics is not None
                 figures = evaluation.metrics.to_dict()
                 own.append(
                     {"course": run.course, "seed": run.seed, "model": label(self.estimator, model)}
                     | {name: figures[name] for name in (*FIGURES, relative)}
+                    | ({"doubts": list(evaluation.doubts)} if evaluation.doubts else {})
                 )
         return rows
 

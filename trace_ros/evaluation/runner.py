@@ -45,6 +45,7 @@ class Evaluation:
         real_time_factor: duration of the log over the time the whole run took, or None. Of logs that ran side by side,
             that of all together.
         notes: one line each.
+        doubts: those of them that are of a velocity that no foot bore out.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Evaluation:
     step_time_s: FloatArray | None = None
     real_time_factor: float | None = None
     notes: tuple[str, ...] = field(default=())
+    doubts: tuple[str, ...] = field(default=())
 
     @property
     def aligned(self) -> Trajectory:
@@ -211,8 +213,8 @@ def evaluate_runs(
             step_time_s=run.step_time_s if run.step_time_s.size else None,
             real_time_factor=factor,
         )
-        notes = map(str, doubts(log, run.trajectory, robot)) if robot else ()
-        return replace(evaluation, notes=(*evaluation.notes, *notes))
+        doubted = tuple(map(str, doubts(log, run.trajectory, robot))) if robot else ()
+        return replace(evaluation, notes=(*evaluation.notes, *doubted), doubts=doubted)
 
     return in_threads(threads, judged, names, logs, runs, factors)
 

@@ -289,8 +289,8 @@ class EstimatorNode(ManagedNode):
         assert self._estimator is not None
         assert self._outputs is not None
         assert self._monitor is not None
-        # One product is finite only if all six numbers are, and takes a third of the time of asking each.
-        if not math.isfinite(estimate.position.dot(estimate.velocity)):
+        # One number is finite only if all nine are, and takes a third of the time of asking each.
+        if not math.isfinite(estimate.position.dot(estimate.velocity) + estimate.angular_velocity.sum()):
             text = "the estimator's output is not finite: it starts anew"
             self._monitor.warn_once("not_finite_estimates", text)
             self._estimator.reset()
@@ -315,7 +315,7 @@ class EstimatorNode(ManagedNode):
         statistics = self._monitor.statistics
         statistics.agreement, statistics.doubtful = footing.agreement, footing.doubtful
         if footing.doubtful and not doubted:
-            self.get_logger().warning(f"{diagnostics.DOUBTFUL}, {np.linalg.norm(estimate.velocity):.2f} m/s")
+            self.get_logger().warning(f"{diagnostics.DOUBTFUL}, by {footing.difference:.2f} m/s")
         elif doubted and not footing.doubtful:
             self.get_logger().info("a foot bears out the estimated velocity again")
 

@@ -159,7 +159,9 @@ class Learner(ABC, Generic[Network, Config]):
         try:
             network.load_state_dict(model.weights)
         except RuntimeError as error:
-            raise TraceError(f"{model.path}: cannot start from it, its network is another") from error
+            raise TraceError(
+                f"{model.path}: cannot start from it, its network is another: change the training config, or the model"
+            ) from error
 
     def adopt(self, network: Network, model: StartModel, _measured: tuple[Tensor, ...]) -> None:
         """Give a network the weights of a model, and its normalisation, which they belong to."""
