@@ -199,6 +199,17 @@ def test_a_linked_robot_file_has_the_links_name_and_its_neighbours(robot_files, 
     assert (robot.name, robot.urdf) == ("mine", (folder / "near.urdf").resolve())
 
 
+def test_what_lies_beside_the_target_of_a_link_is_found_there(robot_files, tmp_path):
+    """Its base always was; the files that it names must not be another matter."""
+    target = robot_files(lambda d: d.update(urdf="go2.urdf"))
+    (tmp_path / "upper.yaml").write_text(f"base: {target.name}\n")
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    for name in (target.name, "upper.yaml"):
+        (folder / f"linked_{name}").symlink_to(tmp_path / name)
+        assert RobotDescription.load(folder / f"linked_{name}").urdf == (tmp_path / "go2.urdf").resolve()
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -303,16 +303,23 @@ def _placed(path: Path, own: dict[str, Any]) -> dict[str, Any]:
     """A robot file's keys, with paths that no longer depend on where it lies, and the name that it gives."""
     try:
         paths: dict[str, Any] = {
-            key: str((path.parent / own[key]).resolve()) for key in ("urdf", "policy") if isinstance(own.get(key), str)
+            key: str(_beside(path, own[key])) for key in ("urdf", "policy") if isinstance(own.get(key), str)
         }
         if isinstance(others := own.get("other_policies"), dict):
-            resolved = {str((path.parent / str(file)).resolve()): share for file, share in others.items()}
+            resolved = {str(_beside(path, str(file))): share for file, share in others.items()}
             if len(resolved) < len(others):
                 raise TraceError(f"{path}: other_policies names one file twice")
             paths["other_policies"] = resolved
     except (OSError, RuntimeError, ValueError) as error:  # links in a circle, a zero byte
         raise TraceError(f"{path}: names a file that cannot be ({error})") from error
     return ({} if "base" in own else {"name": path.stem}) | own | paths
+
+
+def _beside(path: Path, name: str) -> Path:
+    """The file that a robot file names: beside it, or, where that is a link and there is none, beside what it links to,
+    as its base is."""
+    found = (path.parent / name).resolve()
+    return found if found.exists() or not path.is_symlink() else (path.resolve().parent / name).resolve()
 
 
 def available_robots() -> list[str]:
