@@ -25,7 +25,9 @@ def test_it_is_small_and_its_card_names_the_robot_beside_which_it_stands(path):
     model.check_robot(RobotDescription.load(name))
     assert path.stat().st_size < 4e6
     assert path.with_suffix(".yaml").is_file()
-    assert model.card.command.startswith(f"trace train --robot {name}")
+    # Of another file where it had further policies walk its rollouts.
+    assert model.card.command.startswith(("trace train --robot mine.yaml", f"trace train --robot {name}"))
+    assert model.card.robot == name
 
 
 @every_model
