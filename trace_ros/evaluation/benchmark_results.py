@@ -41,7 +41,10 @@ _CURVE_POINTS = 500
 _WINDOW_POINTS = 500
 _ATTENTION_WINDOW_S = 0.1
 _FOLDERS = ("bags", "streams", "estimator", "baselines")
-_FILES = ("evaluation/alignment", "evaluation/metrics", "evaluation/runner", "geometry", "logs", "robot", "urdf")
+_FILES = (
+    *("evaluation/alignment", "evaluation/metrics", "evaluation/runner", "checks/footing"),
+    *("geometry", "leg_model", "logs", "robot", "urdf"),
+)
 _LIBRARIES = ("numpy", "scipy", "torch", "rosbags")
 
 
