@@ -4,14 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from untrained import export_untrained
 
 from trace_ros.checks.footing import AGREES, BELIEVED, DOUBTFUL, GAP_S, SMOOTHING_S, Footing, doubts, speed_over_ground
-from trace_ros.estimator.checkpoint import ModelCard, export_model
 from trace_ros.estimator.estimator import Estimate, TraceEstimator
-from trace_ros.estimator.network import VELOCITY, TraceNetwork
 from trace_ros.evaluation.runner import evaluate_runs
 from trace_ros.leg_model import LegModel
 from trace_ros.logs import SensorLog, Trajectory
@@ -222,12 +220,7 @@ def test_slipping_feet_are_no_doubt(robot, walk):
 def test_an_evaluation_tells_of_it(robot, walk, tmp_path):
     """A network that believes 6 m/s whatever it sees."""
     log, _ = walk
-    network = TraceNetwork()
-    with torch.no_grad():
-        network.head[-1].bias[VELOCITY] = torch.tensor((6.0, 0.0, 0.0))
-    card = ModelCard(robot="go2", robot_fingerprint=robot.fingerprint, rate_hz=500.0)
-    export_model(network.eval(), card, tmp_path / "trace.pt")
-    estimator = TraceEstimator.load(tmp_path / "trace.pt", robot)
+    estimator = TraceEstimator.load(export_untrained(tmp_path / "trace.pt", robot, speed=6.0), robot)
     (evaluation,) = evaluate_runs(["walk"], [log], estimator, robot=robot)
     assert any("to 6.0 s no foot bears out the estimated velocity (" in note for note in evaluation.notes)
     assert set(evaluation.doubts) <= set(evaluation.notes)

@@ -61,6 +61,25 @@ def test_rows_means_and_what_they_were_made_with(trace, tmp_path):
     assert json.loads((tmp_path / "again.json").read_text())["rows"] == written["rows"]
 
 
+def test_a_velocity_that_no_foot_bears_out_is_noted_for_its_walk(trace, files, tmp_path):
+    """One model believes 6 m/s, the other nearly nothing; means are those of figures alone."""
+    (files / "longer.yaml").write_text(SET.replace("duration: 1.0", "duration: 4.0").replace("small", "longer"))
+    export_untrained(files / "fast.pt", RobotDescription.load("go2"), speed=6.0)
+    result = trace(
+        *("evaluate", "--courses", "longer.yaml", "--only", "level", "--jobs", "1", "--horizon", "0.5"),
+        *("--model", "fast.pt", "--model", "model.pt", "--json", tmp_path / "r.json"),
+    )
+    assert result.code == 0, result.err
+    notes = " ".join(result.err.split())
+    assert "note: level 3, fast.pt: from 2." in notes and "note: level 4, fast.pt: from 2." in notes
+    assert "s no foot bears out the estimated velocity" in notes
+    written = json.loads((tmp_path / "r.json").read_text())
+    assert [len(row["doubts"]) for row in written["rows"] if row["model"] == "fast.pt"] == [1, 1]
+    assert all("doubts" not in mean for mean in written["means"])
+    fast = next(mean for mean in written["means"] if mean["model"] == "fast.pt" and mean["course"] is None)
+    assert fast["ate_velocity_mps"] > 4.0
+
+
 def test_some_courses_and_seeds_and_two_models(trace, files, tmp_path):
     (files / "other.pt").write_bytes((files / "model.pt").read_bytes())
     result = trace(

@@ -20,6 +20,7 @@ from sensor_msgs.msg import Imu, JointState
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
 from tf2_msgs.msg import TFMessage
+from untrained import export_untrained
 
 from trace_ros.logs import SensorLog
 from trace_ros.nodes.conversions import set_stamp, stamp_to_ns
@@ -319,16 +320,7 @@ def test_a_velocity_that_no_foot_bears_out_is_told_and_widens_the_covariance(
     activate: Callable, client, robot: RobotDescription, tmp_path: Path
 ) -> None:
     """A network that believes 3 m/s of a robot whose feet stay where they are."""
-    import torch
-
-    from trace_ros.estimator.checkpoint import ModelCard, export_model
-    from trace_ros.estimator.network import VELOCITY, TraceNetwork
-
-    network = TraceNetwork()
-    with torch.no_grad():
-        network.head[-1].bias[VELOCITY] = torch.tensor((3.0, 0.0, 0.0))
-    card = ModelCard(robot=robot.name, robot_fingerprint=robot.fingerprint, rate_hz=500.0)
-    export_model(network.eval(), card, tmp_path / "runs_away.pt")
+    export_untrained(tmp_path / "runs_away.pt", robot, speed=3.0)
     diagnostics, odometry = Diagnostics(client), client.listen(Odometry, "/odom")
     node = activate(model=tmp_path / "runs_away.pt", startup_checks="off")
     feed = Feed(client, robot)

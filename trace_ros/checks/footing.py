@@ -149,7 +149,7 @@ class Footing:
     def update(self, stamp_ns: int, joint_position: FloatArray, velocity: FloatArray, rate: FloatArray) -> None:
         """Take in an estimate: joint positions (12,) rad at its stamp, velocity and rate (3,) in the body frame."""
         self._changed |= self._joints is None or not np.array_equal(joint_position, self._joints)
-        self._joints = joint_position
+        self._joints = joint_position.copy()
         elapsed = self._looks.due(stamp_ns, self._changed)
         if elapsed is None:
             return

@@ -35,6 +35,9 @@ DEFAULT_CACHE = Path("out/courses")
 FIGURES = ("path_length_m", "ate_position_m", "ate_velocity_mps", "ate_orientation_rad", "ate_z_m")
 """Numbers of a row besides the relative error of the position."""
 
+_WORDS = ("course", "seed", "model", "doubts")
+"""What else a row says, which has no mean."""
+
 Row = dict[str, Any]
 """``course``, ``seed``, ``model`` (see `trace_ros.baselines.registry.label`), `FIGURES`, and ``re10_position_m``: its
 mean, std and p90, or None on a course shorter than the horizon (the key carries the horizon). Where no foot bore out
@@ -320,7 +323,7 @@ def mean_rows(rows: Sequence[Row]) -> list[Row]:
     for (model, course), members in groups.items():
         mean: Row = {"course": course, "model": model, "rows": len(members)}
         for key in members[0]:
-            if key in ("course", "seed", "model"):
+            if key in _WORDS:
                 continue
             values = [member[key] for member in members]
             if any(value is None for value in values):

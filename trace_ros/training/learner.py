@@ -67,7 +67,12 @@ class Learner(ABC, Generic[Network, Config]):
     hidden = 0
 
     def __init__(self, config: Config, robot: RobotDescription | None = None) -> None:
-        """For a robot's rollouts; without one, networks can be made and written, but not always trained."""
+        """Train with a config.
+
+        Args:
+            config: of the method.
+            robot: whose rollouts; TRACE told of the feet prepares none without.
+        """
         self.config = config
         self.robot = robot
 

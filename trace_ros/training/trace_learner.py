@@ -37,7 +37,7 @@ class TraceLearner(Learner[TraceNetwork, TrainingConfig]):
     def __init__(self, config: TrainingConfig, robot: RobotDescription | None = None) -> None:
         super().__init__(config, robot)
         self.hidden = config.network.hidden
-        self._feet = foot_channels(config.network, robot) if robot else None
+        self._feet = None if self.robot is None else foot_channels(config.network, self.robot)
 
     def make_network(self) -> TraceNetwork:
         """See `Learner`."""
