@@ -16,6 +16,7 @@ from trace_ros.errors import TraceError
 from trace_ros.estimator.batch import run_logs
 from trace_ros.estimator.checkpoint import ModelCard, export_model, load_model
 from trace_ros.estimator.estimator import TraceEstimator
+from trace_ros.estimator.height import HeightSettings
 from trace_ros.estimator.network import NetworkConfig, TraceNetwork
 from trace_ros.estimator.run import run_estimator
 from trace_ros.geometry import GRAVITY
@@ -36,14 +37,16 @@ def make(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
 
     @cache
-    def exported(**options):
+    def exported(height=None, **options):
         torch.manual_seed(7)
         network = TraceNetwork(NetworkConfig(**options))
         with torch.no_grad():
             network.head[-1].weight.mul_(300)
             network.absent_torque.copy_(torch.tensor([0.5, -0.3, 0.8]))
         path = folder / f"{len(list(folder.iterdir()))}.pt"
-        card = ModelCard(robot="go2", robot_fingerprint=robot.fingerprint, rate_hz=500.0, network=network.config)
+        card = ModelCard(
+            robot="go2", robot_fingerprint=robot.fingerprint, rate_hz=500.0, network=network.config, height=height
+        )
         export_model(network.eval(), card, path)
         return load_model(path)
 
@@ -89,14 +92,14 @@ def interrupted(steps_ms, **gaps):
     return steps_ms
 
 
-def check(estimator, logs, initial_poses=None):
+def check(estimator, logs, initial_poses=None, tolerances=TOLERANCE):
     runs = run_logs(estimator, logs, initial_poses=initial_poses)
     for index, (log, run) in enumerate(zip(logs, runs, strict=True)):
         expected = run_estimator(estimator, log, None if initial_poses is None else initial_poses[index])
         np.testing.assert_array_equal(run.trajectory.stamp_ns, expected.trajectory.stamp_ns)
         np.testing.assert_array_equal(run.stationary, expected.stationary)
         np.testing.assert_allclose(run.attention, expected.attention, atol=2e-6)
-        for name, tolerance in TOLERANCE.items():
+        for name, tolerance in (TOLERANCE | tolerances).items():
             mine, theirs = getattr(run.trajectory, name), getattr(expected.trajectory, name)
             np.testing.assert_allclose(mine, theirs, rtol=1e-6, atol=tolerance, err_msg=f"{name} of log {index}")
     return runs
@@ -132,6 +135,18 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_one_log_as_sample_by_sample(make, name):
     check(make(), [log_of(**CASES[name])])
+
+
+@pytest.mark.parametrize(("name", "joints"), [*((name, "feet") for name in CASES), ("jitter", "measured")])
+def test_where_the_feet_tell_the_height(make, name, joints):
+    # A correction of the velocity is one of the position over a second: their rounding adds up.
+    runs = check(make(height=HeightSettings(), joints=joints), [log_of(**CASES[name])], tolerances={"velocity": 1e-5})
+    if name == "jitter":
+        alone = run_logs(make(joints=joints), [log_of(**CASES[name])])
+        (mine, theirs) = (run[0].trajectory for run in (runs, alone))
+        assert abs(mine.position[-1, 2] - theirs.position[-1, 2]) > 1e-3
+        np.testing.assert_array_equal(mine.position[:, :2], theirs.position[:, :2])
+        np.testing.assert_array_equal(mine.orientation, theirs.orientation)
 
 
 def test_all_of_them_side_by_side(make):

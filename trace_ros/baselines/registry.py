@@ -14,19 +14,22 @@ from trace_ros.baselines.mlp import MlpEstimator
 from trace_ros.baselines.nmn import NmnIekf
 from trace_ros.errors import TraceError
 from trace_ros.estimator.engines import DEFAULT_ENGINE
-from trace_ros.estimator.estimator import TraceEstimator
+from trace_ros.estimator.estimator import NetworkAlone, TraceEstimator
 from trace_ros.estimator.interface import Estimator
 from trace_ros.resources import models_directory
 from trace_ros.robot import RobotDescription
 from trace_ros.streams.intervals import GapSettings
 
 TRACE = TraceEstimator.name
+TRACE_NETWORK = NetworkAlone.name
+NETWORKS = (TRACE, TRACE_NETWORK)
+"""Those that make an estimate of TRACE's network."""
 _MODEL_BASED: dict[str, type[ModelBasedEstimator]] = {
     kind.name: kind for kind in (Iekf, IekfSlipRejection, LegOdometry)
 }
 _LEARNED = {LegolasEstimator.name: "legolas.pt", NmnIekf.name: "nmn.pt", MlpEstimator.name: "mlp.pt"}
 """Files of their models, beside TRACE's."""
-ESTIMATORS = (TRACE, *_MODEL_BASED, *_LEARNED)
+ESTIMATORS = (*NETWORKS, *_MODEL_BASED, *_LEARNED)
 """Names that `load_estimator` knows."""
 
 
@@ -67,8 +70,9 @@ def load_estimator(
         name: one of `ESTIMATORS`.
         robot: whose motion is estimated.
         model: by default the package's own. For the learned ones an exported model; with ``trace``, which is what is
-            meant where nobody names an estimator, one of any method, whose estimator it then is. For the others a YAML
-            file like ``config/baselines/iekf.yaml``.
+            meant where nobody names an estimator, one of any method, whose estimator it then is; ``trace_network`` is
+            the same without what the feet tell of the height. For the others a YAML file like
+            ``config/baselines/iekf.yaml``.
         gaps: what ``trace`` does about pauses in the samples; the others start anew after one of 0.1 s.
         engine: what computes the network of ``trace`` (see `trace_ros.estimator.engines`).
 
@@ -81,8 +85,8 @@ def load_estimator(
     if name == TRACE:
         name = method_of(path)
         check_estimator(name)
-    if name != TRACE and engine != DEFAULT_ENGINE:
-        raise TraceError(f"engine {engine}: the estimator {name} does not run in it; only {TRACE} does")
+    if name not in NETWORKS and engine != DEFAULT_ENGINE:
+        raise TraceError(f"engine {engine}: the estimator {name} does not run in it; only {' and '.join(NETWORKS)} do")
     is_yaml = path.suffix in (".yaml", ".yml")
     if name not in _MODEL_BASED:
         if is_yaml:
@@ -93,7 +97,8 @@ def load_estimator(
             return NmnIekf.load(path, robot)
         if name == MlpEstimator.name:
             return MlpEstimator.load(path, robot, gaps)
-        return TraceEstimator.load(path, robot, gaps, engine)
+        kind = TraceEstimator if name == TRACE else NetworkAlone
+        return kind.load(path, robot, gaps, engine)
     if not is_yaml:
         raise TraceError(f"{path}: the estimator {name} takes its numbers from a YAML file (docs/baselines.md)")
     return _MODEL_BASED[name](robot, BaselineConfig.load(path), str(path))

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from trace_ros.evaluation.courses import CourseRun
 
 
-_OF_WALKS = ("courses", "seeds", "held_out", "folds", "write", "cache", "jobs")
+_OF_WALKS = ("courses", "seeds", "held_out", "folds", "changes", "write", "cache", "jobs")
 _OF_READING = ("imu_topic", "joint_topic", "reference_topic", "imu_mounting", "imu_frame", "torque_source")
 _OF_LOGS = (*_OF_READING, "start", "end")
 """Parameters that mean nothing without simulated walks, or without logs."""
@@ -70,6 +70,14 @@ def calibrate(
     keep: Annotated[bool, typer.Option("--keep", help="Judge the model's own error model; fit nothing.")] = False,
     cache: Annotated[Path | None, typer.Option(help="Where simulated logs are kept [out/courses].")] = None,
     jobs: Annotated[int, typer.Option(help="Processes.", min=1, max=256)] = 2,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="What the estimator adds to the network, otherwise than the model has it: height.time=1, height=null, "
+            "input_limit=5, input_limit=null; may be repeated.",
+        ),
+    ] = None,
     write: Annotated[bool, typer.Option("--write", help="Put the fit into the model and its card.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Write the picture of the reliability here (PNG).")] = None,
     json_file: JsonOption = None,
@@ -95,12 +103,15 @@ def calibrate(
         judge_on_logs(logs, robot, model, topics, reading, (start, end), config, plot, json_file)
         return
     refuse_given(context, "is for logs, and none is given", _OF_LOGS)
+    if keep and changes:
+        raise TraceError("--keep judges the model as it is, and --set makes it another")
     if keep and write:
         raise TraceError("--keep fits nothing, so there is nothing to --write")
     fitted = seed_numbers("--seeds", seeds)
     judged = None if held_out is None else seed_numbers("--held-out", held_out)
     description = RobotDescription.load(robot)
     # Imported here, so that --help and the other commands need not wait for torch and the plotting libraries.
+    from trace_ros.estimator.additions import changed_additions
     from trace_ros.estimator.checkpoint import load_model, write_card
     from trace_ros.evaluation.calibration import judge, together
     from trace_ros.evaluation.calibration_plot import plot_calibration
@@ -111,12 +122,13 @@ def calibrate(
     path = model or models_directory() / description.name / "trace.pt"
     loaded = load_model(path)
     loaded.check_robot(description)
+    changed = changed_additions(loaded.card, changes or ())
     for_fit, for_judging = _runs(courses, description, fitted, judged, cache or DEFAULT_CACHE, keep)
     runs = [*for_fit, *for_judging]
     missing = sum(not run.walked for run in runs)
     say(f"{len(for_fit)} walks to fit, {len(for_judging)} to judge, {missing} to be simulated; processes: {jobs}")
     try:
-        walked = _walk(Walker(path, description, settings), runs, jobs)
+        walked = _walk(Walker(path, description, settings, changed), runs, jobs)
         fallen = _fallen(walked, runs)
         first = len(for_fit)
         to_fit, for_fit = _without_falls(walked[:first], for_fit, "fit")
@@ -168,7 +180,7 @@ def calibrate(
     if write:
         card = loaded.card
         kept = {name: value for name, value in result.items() if name not in ("command", "growth", "by_course")}
-        card = card.model_copy(update={"error_model": fit, "figures": card.figures | {"calibration": kept}})
+        card = card.model_copy(update={**changed, "error_model": fit, "figures": card.figures | {"calibration": kept}})
         console.print(f"wrote {path} and {write_card(path, card)}", highlight=False, soft_wrap=True)
     if plot is not None:
         plot_calibration(plot, judgement, title)

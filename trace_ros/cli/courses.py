@@ -11,7 +11,7 @@ from typing import Any, get_args
 import typer
 from rich.table import Table
 
-from trace_ros.baselines.registry import TRACE, check_estimator, default_model, label
+from trace_ros.baselines.registry import NETWORKS, TRACE, check_estimator, default_model, label
 from trace_ros.cli.common import console, progress_bar, say
 from trace_ros.cli.options import comma_parts, seed_numbers
 from trace_ros.errors import TraceError
@@ -105,7 +105,7 @@ def evaluate_on_courses(
     return {
         "robot": robot,
         "estimator": estimator,
-        "engine": engine if estimator == TRACE else None,
+        "engine": engine if estimator in NETWORKS else None,
         "models": labels,
         "courses": courses,
         "backend": backend,

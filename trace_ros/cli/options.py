@@ -54,7 +54,10 @@ EndOption = Annotated[
     float | None, typer.Option(help="Leave out what is after, s since the log's first sample.", min=0.0)
 ]
 EstimatorOption = Annotated[
-    str, typer.Option(help="trace, iekf, iekf_sr, leg_odometry, legolas, nmn_iekf or mlp (docs/baselines.md).")
+    str,
+    typer.Option(
+        help="trace, trace_network, iekf, iekf_sr, leg_odometry, legolas, nmn_iekf or mlp (docs/baselines.md)."
+    ),
 ]
 EngineOption = Annotated[
     str, typer.Option(help="What computes the network: torchscript, or onnxruntime where that is installed.")

@@ -24,14 +24,14 @@ from trace_ros.errors import TraceError
 from trace_ros.estimator import observation as obs
 from trace_ros.estimator.batch_network import BatchNetwork, LoopState
 from trace_ros.estimator.batch_plan import Rate, Steps, plan_steps
-from trace_ros.estimator.batch_pose import Motions, follow, rotate, turned
+from trace_ros.estimator.batch_pose import Motions, Standing, follow, rotate, turned
 from trace_ros.estimator.coasting import Coasting
 from trace_ros.estimator.engines import DEFAULT_ENGINE, Engine, make_engine
 from trace_ros.estimator.estimator import TraceEstimator, initial_tilt, known_intervals, upright
-from trace_ros.estimator.network import OUTPUT_SIZE, TOKEN_NAMES
+from trace_ros.estimator.network import LEG_TOKENS, OUTPUT_SIZE, TOKEN_NAMES
 from trace_ros.estimator.odometry import PoseIntegrator
 from trace_ros.estimator.run import EstimatedRun
-from trace_ros.logs import FloatArray, SensorLog, Trajectory
+from trace_ros.logs import LEGS, FloatArray, SensorLog, Trajectory
 
 _CHUNK = 2048
 """Steps, of all logs side by side, between two looks at what else is to be done, such as Ctrl-C."""
@@ -175,7 +175,11 @@ class _Run:
         self._log, self._card = log, model.card
         nominal = 1.0 / model.card.rate_hz
         rate = Rate(nominal, known_intervals(model.card), model.card.trained_intervals_s, gaps.max_gap)
-        self.steps: Steps = plan_steps(log, rate, estimator.robot, model.absent_torque, estimator.feet)
+        self._height = estimator.height
+        legs = None if self._height is None else estimator.legs
+        self.steps: Steps = plan_steps(log, rate, estimator.robot, model.absent_torque, estimator.feet, legs)
+        if estimator.limits is not None:
+            estimator.limits.apply(self.steps.observation)
         self._pose, self._velocity = _Pose(), (0.0, 0.0, 0.0)
         self._coasting = Coasting(self._pose, gaps)
         self._initial, self._begin_at = initial, estimator.initial_pose
@@ -276,6 +280,17 @@ class _Run:
         self._pose.set_pose(self._pose.position, (x, y, z, w))
         self._before = np.array(self._pose.position)
 
+    def _standing(self, rows: NDArray[np.bool_]) -> Standing:
+        """Where the feet are at some rows, and how much is attended to them."""
+        steps = self.steps
+        assert self._height is not None and steps.foot_position is not None
+        return Standing(
+            self._height,
+            steps.foot_position[rows].reshape(-1, LEGS, 3),
+            self.attention[rows][:, LEG_TOKENS].astype(np.float64),
+            self.starting[rows],
+        )
+
     def result(self) -> EstimatedRun:
         """The estimates of all steps, at the stamps of the log's samples."""
         steps, rows = self.steps, self.stepped
@@ -297,12 +312,14 @@ class _Run:
                 self._jump[rows],
                 self._widened[rows, 0],
                 self._widened[rows, 1],
+                None if self._height is None else self._standing(rows),
             ),
             self._start,
             self._card.error_model,
         )
         wanted = steps.sample[rows] >= 0
-        velocity, turning = motion[wanted, 6:], (rotation / steps.dt[rows, None])[wanted]
+        velocity, turning = motion[:, 6:] + poses.climbing, rotation / steps.dt[rows, None]
+        velocity, turning = velocity[wanted], turning[wanted]
         position, orientation = poses.position[wanted], self.orientation[rows][wanted]
         stamp_ns = self._log.stamp_ns[steps.sample[rows][wanted]]
         # A sample that comes less than a step after the network's last one.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from trace_ros.estimator import observation as obs
 from trace_ros.estimator.differentiation import JointDifferentiator
-from trace_ros.estimator.feet import FootChannels
+from trace_ros.estimator.feet import FOOT_POSITION, FootChannels
 from trace_ros.estimator.gyro_bias import gyro_biases
 from trace_ros.estimator.recurrence import recurrence
 from trace_ros.geometry import GRAVITY
@@ -59,6 +59,7 @@ class Steps:
         begins: rows at which a window starts anew, the first included.
         bridged: s that are bridged, by the first row of the bridge.
         sample: (M,) which of the log's samples the row gives the estimate for; -1: for none.
+        foot_position: (M, 12) m, body frame; None where nobody asked.
     """
 
     stamp_ns: IntArray
@@ -70,6 +71,7 @@ class Steps:
     begins: tuple[int, ...]
     bridged: dict[int, float]
     sample: IntArray
+    foot_position: FloatArray | None = None
 
     @property
     def runs(self) -> list[tuple[int, int, int]]:
@@ -84,6 +86,7 @@ def plan_steps(
     robot: RobotDescription,
     absent_torque: NDArray[np.float32],
     feet: FootChannels | None = None,
+    legs: FootChannels | None = None,
 ) -> Steps:
     """The rows of a log.
 
@@ -93,6 +96,7 @@ def plan_steps(
         robot: whose stationary clamp and legs these are.
         absent_torque: (12,) what stands in the observation for torque that is not reported.
         feet: tells of the feet where the network is told of them instead of the joints.
+        legs: tells where the feet are, if that is asked for.
     """
     elapsed = np.diff(log.stamp_ns) * 1e-9
     gap = np.concatenate(([False], elapsed > rate.max_gap_s))
@@ -102,7 +106,7 @@ def plan_steps(
         begins = [0, *np.flatnonzero(gap).tolist()]
     else:
         begins = _walk(log, rate, elapsed, rows)
-    return rows.steps(rate, robot, absent_torque, begins, feet)
+    return rows.steps(rate, robot, absent_torque, begins, feet, legs)
 
 
 def _all_plain(elapsed: FloatArray, rate: Rate) -> bool:
@@ -223,6 +227,7 @@ class _Rows:
         absent_torque: NDArray[np.float32],
         begins: list[int],
         feet: FootChannels | None,
+        legs: FootChannels | None,
     ) -> Steps:
         """All rows."""
         stamp_ns, values, dt, sample = (np.concatenate(part) for part in zip(*self._parts, strict=True))
@@ -237,12 +242,16 @@ class _Rows:
         gyro -= gyro_biases(stamp_ns, gyro, joints, still, dt, memory_s, robot.kinematics)
         observation = np.zeros((len(dt), obs.OBSERVATION_SIZE), dtype=np.float32)
         observation[:, : obs.JOINT_TORQUE.stop] = values
+        told = None if (either := feet or legs) is None else either.at(values[:, obs.JOINTS], gyro)
         if feet is not None:
-            observation[:, obs.JOINTS] = feet.at(values[:, obs.JOINTS], gyro)
+            observation[:, obs.JOINTS] = told
         torque = observation[:, obs.JOINT_TORQUE]
         torque[np.isnan(torque[:, 0])] = absent_torque
         observation[:, obs.DT] = told_dt[:, None]
-        return Steps(stamp_ns, dt, told_dt, observation, gyro.copy(), still, tuple(begins), self.bridged, sample)
+        standing = None if legs is None or told is None else told[:, FOOT_POSITION].copy()
+        return Steps(
+            stamp_ns, dt, told_dt, observation, gyro.copy(), still, tuple(begins), self.bridged, sample, standing
+        )
 
 
 def _table(values: FloatArray | None, like: FloatArray) -> FloatArray:

@@ -22,6 +22,7 @@ from torch import nn
 
 from trace_ros.errors import TraceError
 from trace_ros.estimator.halving import halve, restore
+from trace_ros.estimator.height import HeightSettings
 from trace_ros.estimator.network import ABSENT_TORQUE, NetworkConfig, TraceNetwork
 from trace_ros.estimator.observation import JOINT_TORQUE
 from trace_ros.estimator.odometry import ErrorModel
@@ -126,9 +127,15 @@ class ModelCard(Card):
 
     Attributes:
         network: sizes and parametrisation.
+        height: when the height that the feet show takes the place of the network's own
+            (`trace_ros.estimator.height`); None: never.
+        input_limit: standard deviations of the training, beyond which a reading is told to the network as that many
+            (`trace_ros.estimator.input_limits`); None: readings are told as they are.
     """
 
     network: NetworkConfig = NetworkConfig()
+    height: HeightSettings | None = None
+    input_limit: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
 
 
 @dataclass(frozen=True)

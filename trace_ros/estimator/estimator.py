@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Self
 
 from trace_ros.errors import TraceError
 from trace_ros.estimator import observation as obs
@@ -15,9 +16,12 @@ from trace_ros.estimator.checkpoint import LoadedModel, ModelCard, load_model
 from trace_ros.estimator.coasting import Coasting
 from trace_ros.estimator.differentiation import JointDifferentiator
 from trace_ros.estimator.engines import DEFAULT_ENGINE, make_engine
-from trace_ros.estimator.feet import foot_channels
+from trace_ros.estimator.feet import FOOT_POSITION, FootChannels, foot_channels
 from trace_ros.estimator.gyro_bias import GyroBias
+from trace_ros.estimator.height import HeightByFeet
+from trace_ros.estimator.input_limits import input_limits
 from trace_ros.estimator.interface import Output
+from trace_ros.estimator.network import LEG_TOKENS
 from trace_ros.estimator.odometry import PoseIntegrator
 from trace_ros.estimator.stationary import StationaryDetector
 from trace_ros.geometry import GRAVITY, tilt_from_gravity
@@ -112,6 +116,16 @@ class TraceEstimator:
         self._pose = PoseIntegrator(model.card.error_model)
         self._absent_torque = model.absent_torque
         self.feet = foot_channels(model.card.network, robot)
+        """What the network is told of the legs by, if not as they are."""
+        settings = self._settings(model.card)
+        self.height = settings.height
+        """How the feet tell the height, if they do."""
+        self.limits = input_limits(model.weights, model.card.network, settings.input_limit)
+        """Of what the network is told."""
+        self.legs = FootChannels(robot) if self.feet is None and self.height is not None else self.feet
+        """What tells where the feet are, if anything asks."""
+        self._height = None if self.height is None else HeightByFeet(self.height)
+        self._foot_position: list[float] = []
         self._differentiator = JointDifferentiator()
         self.engine, self.gaps = engine, gaps or GapSettings()
         self._coasting = Coasting(self._pose, self.gaps)
@@ -138,13 +152,17 @@ class TraceEstimator:
     @classmethod
     def load(
         cls, model: Path, robot: RobotDescription, gaps: GapSettings | None = None, engine: str = DEFAULT_ENGINE
-    ) -> TraceEstimator:
+    ) -> Self:
         """Load a TorchScript checkpoint for a robot; see `__init__`.
 
         Raises:
             TraceError: no such file, not a checkpoint of this package, trained for another robot, or no such engine.
         """
         return cls(load_model(model), robot, gaps, engine)
+
+    @staticmethod
+    def _settings(card: ModelCard) -> ModelCard:
+        return card
 
     def reset(self) -> None:
         """Forget everything: window, network state, pose, covariance. A reset run equals a fresh one."""
@@ -161,11 +179,15 @@ class TraceEstimator:
         """Stamp of the network's last step."""
         self._coasting.reset()
         self._gyro_bias.reset()
+        if self._height is not None:
+            self._height.reset()
         self._restart()
 
     def _restart(self) -> None:
         self._window.clear()
         self._stationary.reset()
+        if self._height is not None:
+            self._height.restart()
         self._running = False
         """Whether the network has a state: from when the window was full."""
 
@@ -218,6 +240,8 @@ class TraceEstimator:
         if not (math.isfinite(position_sigma) and math.isfinite(heading_sigma)):
             raise TraceError("set_pose: its covariance is not finite")
         self._pose.widen(position_sigma, heading_sigma)
+        if self._height is not None:
+            self._height.reset()
         self._pose_is_set = True
         self._coasting.active = False
 
@@ -289,26 +313,45 @@ class TraceEstimator:
         stretch = dt / told_dt
         displacement = (stretch * dx, stretch * dy, stretch * dz)
         rotation = (stretch * rx, stretch * ry, stretch * rz)
-        self._velocity = (vx, vy, vz)
+        self._velocity = velocity = (vx, vy, vz)
         if still:
             displacement, rotation, self._velocity = _NO_MOTION
+            velocity = self._velocity
             self._pose.hold()
         else:
             doubt = float(attended[0]) + float(attended[1])
-            follow = self._pose.stay if starting else self._pose.advance
-            follow(displacement, rotation, dt, doubt)
+            if starting:
+                self._pose.stay(displacement, rotation, dt, doubt)
+            else:
+                moved = self._pose.advance(displacement, rotation, dt, doubt)
+                velocity = self._correct_height(attended, moved, dt)
         self._coasting.remember(self._velocity, rotation[2] / dt, dt)
         return Estimate(
             sample.stamp_ns,
             np.array(self._pose.position),
             np.array(self._pose.orientation),
-            np.array(self._velocity),
+            np.array(velocity),
             np.zeros(3) if still else np.array(rotation) / dt,
             attended,
             still,
             self._pose.covariance,
             self._pose.twist_covariance,
         )
+
+    def _correct_height(
+        self, attended: NDArray[np.float32], moved: tuple[float, float, float], dt: float
+    ) -> tuple[float, float, float]:
+        """Let the feet tell the height of the pose, which has ``moved`` (m, fixed frame); the body velocity with that.
+
+        The network goes on with its own velocity: training knows no other.
+        """
+        if self._height is None:
+            return self._velocity
+        legs = attended[LEG_TOKENS].tolist()
+        rate = self._height.climb_rate(self._foot_position, legs, self._pose.orientation, moved, dt)
+        self._pose.rise(rate * dt)
+        (vx, vy, vz), (ux, uy, uz) = self._velocity, self._pose.upward
+        return vx + rate * ux, vy + rate * uy, vz + rate * uz
 
     def _elapsed(self, stamp_ns: int) -> float:
         """Seconds since the previous sample; the trained interval for the first."""
@@ -335,7 +378,12 @@ class TraceEstimator:
         observation[obs.ACCEL] = sample.linear_acceleration
         torque = self._absent_torque if sample.joint_torque is None else sample.joint_torque
         joints: FloatArray = np.concatenate((sample.joint_position, joint_velocity, torque))
-        observation[obs.JOINTS] = joints if self.feet is None else self.feet.at(joints, gyro)
+        told = joints if self.legs is None else self.legs.at(joints, gyro)
+        observation[obs.JOINTS] = joints if self.feet is None else told
+        if self._height is not None:
+            self._foot_position = told[FOOT_POSITION].tolist()
+        if self.limits is not None:
+            self.limits.apply(observation)
         observation[obs.ROLL_PITCH] = self._pose.roll_pitch
         observation[obs.VELOCITY_XY] = self._velocity[:2]
         observation[obs.DT] = dt
@@ -357,6 +405,19 @@ class TraceEstimator:
         self._engine.observation[obs.ROLL_PITCH] = self._pose.roll_pitch
         self._engine.prime(window[:-1])
         self._running = True
+
+
+class NetworkAlone(TraceEstimator):
+    """`TraceEstimator` as the paper has it, whatever a model's card says: all of the pose is the network's own.
+
+    Its covariance is the card's, which is calibrated with what the card asks for.
+    """
+
+    name = "trace_network"
+
+    @staticmethod
+    def _settings(card: ModelCard) -> ModelCard:
+        return card.model_copy(update={"height": None, "input_limit": None})
 
 
 def initial_tilt(specific_force: FloatArray) -> FloatArray:

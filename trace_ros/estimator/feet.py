@@ -21,6 +21,9 @@ from trace_ros.robot import RobotDescription
 
 FloatArray = NDArray[np.float64]
 
+FOOT_POSITION = slice(0, JOINTS)
+"""Of the channels: where the feet are."""
+
 DAMPING = 0.02
 """m; bounds forces where a leg is nearly straight: a torque of 1 N m then tells at most 25 N."""
 

@@ -62,6 +62,12 @@ class PoseIntegrator:
         return roll, pitch
 
     @property
+    def upward(self) -> tuple[float, float, float]:
+        """Unit vector along the fixed z axis, in the body frame."""
+        x, y, z, w = self._qx, self._qy, self._qz, self._qw
+        return 2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)
+
+    @property
     def covariance(self) -> FloatArray:
         """(6, 6): x, y, z, rotation about X, Y, Z, fixed axes (REP-103); m^2, m rad, rad^2. A copy."""
         return self._covariance.matrix(*self._heading())
@@ -77,7 +83,7 @@ class PoseIntegrator:
         rotation: tuple[float, float, float],
         dt: float,
         doubt: float = 0.0,
-    ) -> None:
+    ) -> tuple[float, float, float]:
         """Move by one increment.
 
         Args:
@@ -85,6 +91,9 @@ class PoseIntegrator:
             rotation: rotation vector (rad) from the body frame before to the one after the motion.
             dt: s, time that the increment covers.
             doubt: share of the network's attention that is on no leg, 0 to 1.
+
+        Returns:
+            The displacement in the fixed frame.
         """
         self._twist.move(displacement, rotation, dt, doubt)
         moved = self._rotate(*displacement)
@@ -93,6 +102,7 @@ class PoseIntegrator:
         self._y += moved[1]
         self._z += moved[2]
         self._turn(*rotation)
+        return moved
 
     def stay(
         self,
@@ -128,6 +138,10 @@ class PoseIntegrator:
         reached = self.position, self.orientation
         self._x, self._y, self._z, self._qx, self._qy, self._qz, self._qw = kept
         return reached
+
+    def rise(self, height: float) -> None:
+        """Correct the position upward, m."""
+        self._z += height
 
     def level(self, roll: float, pitch: float) -> None:
         """Set roll and pitch (rad, fixed axes X and Y), where gravity tells them; the heading stays."""

@@ -13,7 +13,14 @@ from trace_ros.baselines.config import BaselineConfig
 from trace_ros.baselines.learned import method_of
 from trace_ros.baselines.mlp import MlpEstimator
 from trace_ros.baselines.nmn import NmnFilterConfig, NmnIekf
-from trace_ros.baselines.registry import ESTIMATORS, TRACE, check_estimator, default_model, load_estimator
+from trace_ros.baselines.registry import (
+    ESTIMATORS,
+    TRACE,
+    TRACE_NETWORK,
+    check_estimator,
+    default_model,
+    load_estimator,
+)
 from trace_ros.errors import TraceError
 from trace_ros.resources import read_yaml_on_base
 from trace_ros.robot import RobotDescription
@@ -80,7 +87,7 @@ class Method:
 def variants_of_trace(methods: Sequence[Method]) -> tuple[list[str], list[str]]:
     """Labels of what is TRACE, and of what is an ablation of it; all others are baselines."""
     own = [method.label for method in methods if method.estimator == TRACE]
-    return own, [method.label for method in methods if method.estimator == MlpEstimator.name]
+    return own, [method.label for method in methods if method.estimator in (TRACE_NETWORK, MlpEstimator.name)]
 
 
 def choose_methods(names: Sequence[str] | None, robot: RobotDescription) -> tuple[list[Method], list[str]]:

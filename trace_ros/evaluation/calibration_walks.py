@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from scipy.spatial.transform import Rotation
 
 from trace_ros.errors import FallError, TraceError
 from trace_ros.estimator.batch import run_logs
+from trace_ros.estimator.checkpoint import load_model
 from trace_ros.estimator.estimator import TraceEstimator
 from trace_ros.estimator.recurrence import recurrence
 from trace_ros.estimator.run import EstimatedRun
@@ -214,6 +215,8 @@ class Walker:
     model: Path
     robot: RobotDescription
     settings: CalibrationSettings
+    card: Mapping[str, Any] = field(default_factory=dict)
+    """What is to be changed of the model's card."""
 
     def __call__(self, runs: Sequence[CourseRun], progress: Callable[[float], None]) -> list[Walk | None]:
         """The walks, None where the robot fell; ``progress`` hears the part done, 0 to 1."""
@@ -252,7 +255,9 @@ class Walker:
         if not logs:
             return []
         samples = sum(map(len, logs))
-        estimator = TraceEstimator.load(self.model, self.robot)
+        model = load_model(self.model)
+        changed = replace(model, card=model.card.model_copy(update=dict(self.card)))
+        estimator = TraceEstimator(changed, self.robot)
         # A sample that is resampled may count more than once.
         estimated = run_logs(estimator, logs, names, None, lambda done: progress(min(done / samples, 1.0)))
         return [

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from trace_ros.baselines.registry import TRACE, label, load_estimator
+from trace_ros.baselines.registry import NETWORKS, TRACE, label, load_estimator
 from trace_ros.errors import FallError, TraceError
 from trace_ros.estimator.engines import DEFAULT_ENGINE
 from trace_ros.estimator.interface import Estimator
@@ -164,7 +164,7 @@ def evaluate_courses(
     runs = course_runs(courses, description, only, seeds, cache)
     for model in judge.models:  # a bad one must fail here, not after the simulation
         load_estimator(estimator, description, model, engine=engine)
-    parts = in_parts(len(runs), jobs, MOST_WALKS if estimator == TRACE else 1)
+    parts = in_parts(len(runs), jobs, MOST_WALKS if estimator in NETWORKS else 1)
     tell = None if progress is None else lambda done: progress(len(runs) * done / len(parts))
     judged = spread(judge, [tuple(runs[index] for index in part) for part in parts], jobs, tell)
     rows: list[list[Row]] = [[] for _ in runs]

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from trace_ros.baselines.registry import TRACE, default_model, load_estimator
+from trace_ros.baselines.registry import default_model, load_estimator
 from trace_ros.estimator.estimator import TraceEstimator
 from trace_ros.estimator.interface import Estimator, GapBound, Placeable, RateBound
 from trace_ros.estimator.observation import MAX_GAP_S
@@ -67,7 +67,7 @@ def facts(estimator: Estimator, parameters: Parameters) -> dict[str, str]:
         "model fits": fits,
         "foot reliability": feet_are_told_by(estimator) or f"not published: {estimator.name} tells nothing of the feet",
     }
-    if estimator.name == TRACE:
+    if isinstance(estimator, TraceEstimator):
         told["engine"] = parameters.text("engine")
     if "velocity" not in estimator.outputs:
         told["velocity"] = f"displacement over time: {estimator.name} tells no other"

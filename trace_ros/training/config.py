@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from typing_extensions import Self
 
 from trace_ros.errors import TraceError
+from trace_ros.estimator.height import HeightSettings
 from trace_ros.estimator.network import NetworkConfig
 from trace_ros.resources import config_directory, read_yaml_on_base
 from trace_ros.robot import describe_validation_error
@@ -181,6 +182,10 @@ class TrainingConfig(CommonTraining):
         closed_loop: when the network's own output takes the place of the noisy truth.
         tilt_correction_rate: 1/s; the rotation target also removes the fed-back roll and pitch offset at this rate, so
             that a drifting tilt is pulled back to gravity (our extension; 0 switches it off).
+        height: when an estimator of the model takes the height that the feet show instead of the network's own (our
+            extension; None: never). Nothing of the training changes.
+        input_limit: standard deviations beyond which an estimator of the model tells the network of a reading as of
+            that many (our extension; None: never). Nothing of the training changes.
     """
 
     method: Literal["trace"] = "trace"
@@ -188,6 +193,8 @@ class TrainingConfig(CommonTraining):
     loss: LossConfig = LossConfig()
     closed_loop: ClosedLoopConfig = ClosedLoopConfig()
     tilt_correction_rate: NonNegative = 0.5
+    height: HeightSettings | None = None
+    input_limit: Positive | None = None
 
 
 def read_config(

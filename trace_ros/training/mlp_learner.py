@@ -22,6 +22,7 @@ class MlpTraining(TrainingConfig):
     Attributes:
         network: sizes and parametrisation.
         loss: weights; ``foot`` must be 0.
+        height: must be None.
     """
 
     method: Literal["mlp"] = "mlp"  # type: ignore[assignment]
@@ -29,9 +30,11 @@ class MlpTraining(TrainingConfig):
     loss: LossConfig = LossConfig(foot=0.0)
 
     @model_validator(mode="after")
-    def _no_foot_loss(self) -> MlpTraining:
+    def _nothing_by_attention(self) -> MlpTraining:
         if self.loss.foot:
             raise ValueError("loss.foot: there is no foot loss without attention, it must be 0")
+        if self.height is not None:
+            raise ValueError("height: without attention nothing tells which feet stand, it must be null")
         return self
 
 
@@ -46,7 +49,7 @@ class MlpLearner(TraceLearner):
 
     def card(self, fields: dict[str, Any]) -> Card:
         """See `Learner`."""
-        return MlpCard(network=self.config.network, **fields)
+        return MlpCard(network=self.config.network, input_limit=self.config.input_limit, **fields)
 
     def export(self, network: TraceNetwork, card: Card, path: Path) -> Path:
         """See `Learner`."""

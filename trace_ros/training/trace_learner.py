@@ -91,7 +91,8 @@ class TraceLearner(Learner[TraceNetwork, TrainingConfig]):
 
     def card(self, fields: dict[str, Any]) -> Card:
         """See `Learner`."""
-        return ModelCard(network=self.config.network, **fields)
+        config = self.config
+        return ModelCard(network=config.network, height=config.height, input_limit=config.input_limit, **fields)
 
     def export(self, network: TraceNetwork, card: Card, path: Path) -> Path:
         """See `Learner`."""

@@ -1,0 +1,178 @@
+"""The height that the feet show: right on slopes, whatever the network says, and harmless where they show nothing."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from scipy.spatial.transform import Rotation
+
+from trace_ros.estimator.height import STEEPEST, HeightByFeet, HeightSettings, climb_rates
+
+DT = 0.002
+STRIDE_S = 0.4
+CORNERS = np.array([[0.2, 0.15], [0.2, -0.15], [-0.2, 0.15], [-0.2, -0.15]])
+EVERY = HeightSettings()
+
+
+def trot(seconds, speed=0.5, slope=0.0, heading=0.0, sink=0.0, tall=None, roll_pitch=(0.0, 0.0), side=0.0):
+    """A body that trots over a plane: feet (N, 4, 3) m in its frame, attention (N, 4), rotation (N, 3, 3) and true
+    position (N, 3).
+
+    Args:
+        speed, side: m/s, ahead and to the left; slope: of the plane along the world's x axis.
+        sink: m, how deep a foot is when it lifts off again.
+        tall: (N,) m above the plane.
+    """
+    n = round(seconds / DT)
+    time = DT * np.arange(n)
+    ahead = np.array([math.cos(heading), math.sin(heading)])
+    left = np.array([-ahead[1], ahead[0]])
+    way = speed * ahead + side * left
+    height = np.full(n, 0.3) if tall is None else tall
+    body = np.column_stack((time[:, None] * way, slope * time * way[0] + height))
+    rotation = Rotation.from_euler("ZYX", [heading, roll_pitch[1], roll_pitch[0]])
+    feet, attention = np.zeros((n, 4, 3)), np.zeros((n, 4))
+    for leg, corner in enumerate(CORNERS):
+        phase = (time / STRIDE_S + (0.5 if leg in (1, 2) else 0.0)) % 1.0
+        stands = phase < 0.55
+        behind = time - np.where(stands, phase - 0.275, 0.0) * STRIDE_S
+        place = behind[:, None] * way + corner[0] * ahead + corner[1] * left
+        feet[:, leg] = np.column_stack((place, slope * place[:, 0] - sink * phase + np.where(stands, 0.0, 0.08)))
+        attention[:, leg] = np.where(stands, 0.2, 0.001)
+    seen = np.einsum("ji,nkj->nki", rotation.as_matrix(), feet - body[:, None])
+    return seen, attention, np.broadcast_to(rotation.as_matrix(), (n, 3, 3)), body
+
+
+def heights(walk, off=0.0, settings=EVERY):
+    """Of the network, off by some m/s upward, and by the feet: (N,) each, less the true one."""
+    feet, attention, rotation, body = walk
+    moved = np.diff(body, axis=0, prepend=body[:1])
+    moved[1:, 2] += off * DT
+    anew = np.arange(len(body)) == 0
+    rate = climb_rates(settings, feet, attention, rotation, moved, np.full(len(body), DT), anew)
+    risen = body[:, 2] - body[0, 2]
+    network = np.cumsum(moved[:, 2])
+    return network - risen, network + np.cumsum(rate * DT) - risen
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.25, -0.4])
+@pytest.mark.parametrize("heading", [0.0, 1.1, math.pi])
+def test_a_network_that_drifts_is_held_to_the_ground(slope, heading):
+    network, by_feet = heights(trot(30.0, slope=slope, heading=heading), off=0.03)
+    assert network[-1] == pytest.approx(0.9, abs=1e-3)
+    # What it drifts by until its own height no longer counts, and no more.
+    assert abs(by_feet[5000:] - 0.03 * (EVERY.time + EVERY.stride)).max() < 0.002
+    assert abs(by_feet).max() < 0.05
+
+
+def test_feet_that_sink_in_hardly_matter():
+    _, by_feet = heights(trot(30.0, sink=0.05))
+    # By the velocities of the feet that stand, the body would rise by this. What is left is that those which stand
+    # longest are both deepest and furthest behind.
+    assert abs(by_feet[-500:].mean() - by_feet[2500:3000].mean()) < 0.025 * 25.0 * 0.05 / STRIDE_S
+
+
+def test_sideways_and_leaning_all_the_same():
+    _, by_feet = heights(trot(20.0, speed=0.1, side=0.4, slope=0.2, heading=0.8, roll_pitch=(0.15, -0.2)), off=-0.03)
+    assert abs(by_feet[-1] + 0.03 * (EVERY.time + EVERY.stride)) < 0.003
+
+
+def test_a_body_that_lowers_itself_over_its_feet_sinks():
+    tall = 0.3 - 0.2 * np.clip((DT * np.arange(10_000) - 5.0) / 5.0, 0.0, 1.0)
+    _, by_feet = heights(trot(20.0, speed=0.0, tall=tall))
+    assert abs(by_feet).max() < 0.02
+
+
+def test_what_goes_on_for_less_than_a_second_is_the_networks():
+    feet, attention, rotation, body = trot(10.0)
+    moved = np.diff(body, axis=0, prepend=body[:1])
+    bounce = 0.05 * np.sin(2 * math.pi * 3.0 * DT * np.arange(len(body)))
+    moved[:, 2] += np.diff(bounce, prepend=0.0)
+    feet = feet - np.stack((np.zeros_like(bounce), np.zeros_like(bounce), bounce), axis=1)[:, None]
+    rate = climb_rates(EVERY, feet, attention, rotation, moved, np.full(len(body), DT), np.arange(len(body)) == 0)
+    assert abs(np.cumsum(rate * DT)).max() < 0.01
+
+
+def test_without_feet_the_network_is_followed():
+    feet, attention, rotation, body = trot(5.0, slope=0.1)
+    _, by_feet = heights((feet, np.zeros_like(attention), rotation, np.zeros_like(body)))
+    assert abs(by_feet).max() == 0.0
+
+
+def test_a_robot_on_its_side_does_not_fly():
+    feet, attention, _, body = trot(5.0)
+    lying = np.broadcast_to(Rotation.from_euler("x", 90, degrees=True).as_matrix(), (len(body), 3, 3))
+    _, by_feet = heights((feet, attention, lying, body))
+    assert np.isfinite(by_feet).all()
+    assert abs(np.diff(by_feet[1000:])).max() < STEEPEST * 0.5 * DT + 0.5 * DT
+
+
+def test_the_first_step_corrects_nothing_by_itself():
+    feet, attention, rotation, body = trot(0.1)
+    height = HeightByFeet(EVERY)
+    standing = (0.0, 0.0, 0.0)
+    quaternion = tuple(Rotation.from_matrix(rotation[0]).as_quat())
+    assert height.climb_rate(feet[0].ravel().tolist(), attention[0].tolist(), quaternion, standing, DT) == 0.0
+    assert len(body) == 50
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**31),
+    count=st.integers(1, 60),
+    restarts=st.sets(st.integers(1, 59), max_size=4),
+    time=st.floats(0.05, 20.0),
+    stride=st.floats(0.05, 5.0),
+)
+def test_whole_runs_as_step_by_step(seed, count, restarts, time, stride):
+    rng = np.random.default_rng(seed)
+    how = HeightSettings(time=time, stride=stride)
+    feet, attention = rng.normal(scale=0.3, size=(count, 4, 3)), rng.uniform(size=(count, 4)) ** 3
+    rotation, moved = Rotation.random(count, random_state=seed), rng.normal(scale=0.01, size=(count, 3))
+    dt = rng.uniform(1e-3, 0.02, count)
+    anew = np.isin(np.arange(count), list(restarts))
+    anew[0] = True
+    together = climb_rates(how, feet, attention, rotation.as_matrix(), moved, dt, anew)
+    height, quaternion = HeightByFeet(how), rotation.as_quat()
+    for row in range(count):
+        if anew[row]:
+            height.restart()
+        one = height.climb_rate(
+            feet[row].ravel().tolist(), attention[row].tolist(), tuple(quaternion[row]), tuple(moved[row]), dt[row]
+        )
+        assert one == pytest.approx(together[row], abs=1e-9, rel=1e-7)
+
+
+def test_a_new_pose_owes_nothing():
+    feet, attention, rotation, body = trot(3.0)
+    height = HeightByFeet(EVERY)
+    quaternion = tuple(Rotation.from_matrix(rotation[0]).as_quat())
+
+    def go(rows):
+        told = [(feet[row].ravel().tolist(), attention[row].tolist(), quaternion) for row in rows]
+        return [height.climb_rate(*one, (0.001, 0.0, 0.0002), DT) for one in told]
+
+    first = go(range(500))
+    assert min(first[-100:]) < -0.03
+    height.restart()
+    assert go([500])[0] < -0.03
+    height.reset()
+    assert go(range(500)) == first
+    assert len(body) == 1500
+
+
+def test_no_motion_at_all_of_an_empty_run():
+    nothing = np.zeros((0, 3))
+    shapes = np.zeros((0, 4, 3)), np.zeros((0, 4)), np.zeros((0, 3, 3))
+    assert climb_rates(EVERY, *shapes, nothing, np.zeros(0), np.zeros(0, dtype=bool)).shape == (0,)
+
+
+@pytest.mark.parametrize("values", [{"time": 0.0}, {"time": math.inf}, {"stride": -1.0}, {"tau": 1.0}])
+def test_settings_that_make_no_sense_are_refused(values):
+    with pytest.raises(ValidationError):
+        HeightSettings(**values)
