@@ -342,7 +342,7 @@ def test_a_step_is_quick(go2, short):
 
 
 def test_all_are_found_by_name(go2, tmp_path):
-    assert ESTIMATORS[:4] == ("trace", "iekf", "iekf_sr", "leg_odometry")
+    assert ESTIMATORS[:5] == ("trace", "trace_network", "iekf", "iekf_sr", "leg_odometry")
     for kind in KINDS:
         estimator = load_estimator(kind.name, go2)
         assert type(estimator) is kind
@@ -353,7 +353,7 @@ def test_all_are_found_by_name(go2, tmp_path):
     estimator = load_estimator("iekf", go2, own)
     assert estimator.config.noise.contact == 0.003
     assert estimator.source == str(own)
-    with pytest.raises(TraceError, match="no estimator is called 'ekf': there are trace, iekf"):
+    with pytest.raises(TraceError, match="no estimator is called 'ekf': there are trace, trace_network, iekf"):
         load_estimator("ekf", go2)
     with pytest.raises(TraceError, match="takes its numbers from a YAML file"):
         load_estimator("iekf", go2, tmp_path / "trace.pt")

@@ -139,8 +139,9 @@ def test_one_log_as_sample_by_sample(make, name):
 
 @pytest.mark.parametrize(("name", "joints"), [*((name, "feet") for name in CASES), ("jitter", "measured")])
 def test_where_the_feet_tell_the_height(make, name, joints):
-    # A correction of the velocity is one of the position over a second: their rounding adds up.
-    runs = check(make(height=HeightSettings(), joints=joints), [log_of(**CASES[name])], tolerances={"velocity": 1e-5})
+    # Many samples' feet are worked out in another order than one's, and these networks are 300 times too strong.
+    loose = {what: 5 * tolerance for what, tolerance in TOLERANCE.items()}
+    runs = check(make(height=HeightSettings(), joints=joints), [log_of(**CASES[name])], tolerances=loose)
     if name == "jitter":
         alone = run_logs(make(joints=joints), [log_of(**CASES[name])])
         (mine, theirs) = (run[0].trajectory for run in (runs, alone))
