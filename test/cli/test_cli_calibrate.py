@@ -19,6 +19,7 @@ from trace_ros.errors import FallError, TraceError
 from trace_ros.estimator.checkpoint import load_model
 from trace_ros.estimator.error_model import ErrorModel
 from trace_ros.estimator.estimator import TraceEstimator
+from trace_ros.estimator.height import HeightSettings
 from trace_ros.estimator.run import run_estimator
 from trace_ros.evaluation.calibration import Judgement
 from trace_ros.evaluation.calibration_walks import CalibrationSettings, Walker, walk_of
@@ -115,6 +116,24 @@ def test_fit_is_shown_and_written_and_is_what_is_judged_later(trace, files, monk
     assert kept["by_course"] == {"level": data["coverage"]}
     assert (files / "model.pt").read_bytes() == written
 
+    # What the estimator adds to the network is a part of what is judged, and of what is written.
+    fold = (*BASE, "--seeds", "3", "--folds", "0")
+    both = ("--set", "height.time=0.5", "--set", "input_limit=4")
+    result = trace(*fold, *both, "--json", "h.json")
+    assert result.code == 0, result.err
+    fitted = json.loads((files / "h.json").read_text())["error_model"]
+    assert fitted != data["error_model"]
+    assert (files / "model.pt").read_bytes() == written
+    result = trace(*fold, *both, "--write")
+    assert result.code == 0, result.err
+    card = load_model(files / "model.pt").card
+    assert (card.height, card.input_limit) == (HeightSettings(time=0.5), 4.0)
+    assert card.error_model == ErrorModel.model_validate(fitted)
+    result = trace(*fold, "--set", "height=null", "--set", "input_limit=null", "--write")
+    assert result.code == 0, result.err
+    neither = load_model(files / "model.pt").card.model_copy(update={"figures": after.card.figures})
+    assert neither == after.card
+
     # Of two seeds that are fitted, each is judged by the fit to the other: here the same walk. Walks with falls are
     # left out, wherever they stand among the others.
     for seed in (8, 9, 10, 11):
@@ -162,6 +181,9 @@ def test_courses_are_told_one_by_one(capsys, monkeypatch):
         (("--seeds", "3,three"), "--seeds '3,three': give whole numbers"),
         (("--held-out", "5,5"), "--held-out '5,5': give names with commas between them, each once"),
         (("--keep", "--write"), "--keep fits nothing"),
+        (("--keep", "--set", "height=null"), "--keep judges the model as it is"),
+        (("--set", "hight=null"), "--set hight=null: expected one of height, input_limit"),
+        (("--set", "height.time=-1"), "--set height.time=-1: "),
         (("--courses", "moon"), "unknown set of courses 'moon'"),
         (("--model", "none.pt"), "none.pt: no such model file"),
         (("--config", "none.yaml"), "none.yaml: "),

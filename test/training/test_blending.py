@@ -77,7 +77,7 @@ def test_what_has_no_mean_is_refused(models, tmp_path):
 def test_models_that_ship_and_were_trained_apart_are_refused():
     folder = models_directory() / "go2"
     apart, further = (load_model(folder / f"{name}.pt") for name in ("trace_equal", "trace_contacts"))
-    shipped = load_model(folder / "trace.pt")
+    shipped = load_model(folder / "trace_measured.pt")
     with pytest.raises(TraceError, match="nothing in common"):
         blend(apart, shipped, 0.5)
     _, card = blend(further, shipped, 0.5)

@@ -68,6 +68,7 @@ def test_the_papers_config_is_the_papers():
     network = config.network
     assert (network.acceleration, network.joints) == ("measured", "measured")
     assert (network.increments, network.memory) == ("direct", 1)
+    assert config.height is config.input_limit is None
 
 
 @pytest.mark.parametrize(
@@ -78,6 +79,8 @@ def test_the_papers_config_is_the_papers():
         ("optimiser: {schedule: linear}", "optimiser.schedule"),
         ("loss: {foot: .inf}", "loss.foot"),
         ("feedback: {tilt_offset: .nan}", "feedback.tilt_offset"),
+        ("height: {time: 0}", "height.time"),
+        ("input_limit: -1", "input_limit"),
         ("batch: [", "not valid YAML"),
         ("- 1", "file"),
     ],

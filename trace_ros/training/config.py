@@ -193,8 +193,8 @@ class TrainingConfig(CommonTraining):
     loss: LossConfig = LossConfig()
     closed_loop: ClosedLoopConfig = ClosedLoopConfig()
     tilt_correction_rate: NonNegative = 0.5
-    height: HeightSettings | None = None
-    input_limit: Positive | None = None
+    height: HeightSettings | None = HeightSettings()
+    input_limit: Positive | None = 5.0
 
 
 def read_config(

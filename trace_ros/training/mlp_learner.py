@@ -9,6 +9,7 @@ from pydantic import model_validator
 
 from trace_ros.baselines.mlp_network import MlpCard, MlpConfig, MlpNetwork, StreamingMlp
 from trace_ros.estimator.checkpoint import Card, export_script
+from trace_ros.estimator.height import HeightSettings
 from trace_ros.estimator.network import TraceNetwork
 from trace_ros.training.config import TrainingConfig
 from trace_ros.training.learner import Learner, StartModel
@@ -28,6 +29,7 @@ class MlpTraining(TrainingConfig):
     method: Literal["mlp"] = "mlp"  # type: ignore[assignment]
     network: MlpConfig = MlpConfig()
     loss: LossConfig = LossConfig(foot=0.0)
+    height: HeightSettings | None = None
 
     @model_validator(mode="after")
     def _nothing_by_attention(self) -> MlpTraining:
