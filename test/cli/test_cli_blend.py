@@ -18,10 +18,19 @@ def test_a_mean_is_written_and_loads(tmp_path, monkeypatch, capsys):
     result = run_trace(monkeypatch, capsys, *given, "--output", tmp_path / "new" / "mean.pt")
     assert result.code == 0, result.err
     assert "trace calibrate --write" in result.out
+    assert "added to the network" not in result.out
     mean = load_model(tmp_path / "new" / "mean.pt")
     bias = next(name for name, _ in network.named_parameters() if name.startswith("head.4.bias"))
     torch.testing.assert_close(mean.weights[bias], one.weights[bias] + 0.4)
     assert (tmp_path / "new" / "mean.yaml").is_file()
+
+    # What the estimator adds to the network is the first model's; where the other has another, that is told.
+    export_model(network, one.card.model_copy(update={"input_limit": 4.0}), tmp_path / "limited.pt")
+    with_limit = ("blend", tmp_path / "limited.pt", tmp_path / "one.pt", "--output", tmp_path / "limited_mean.pt")
+    result = run_trace(monkeypatch, capsys, *with_limit)
+    assert result.code == 0, result.err
+    assert "so is what is added to the network (input_limit)" in result.out
+    assert load_model(tmp_path / "limited_mean.pt").card.input_limit == 4.0
 
     result = run_trace(monkeypatch, capsys, *given[:2], tmp_path / "none.pt", "--output", tmp_path / "x.pt")
     assert result.code == 2

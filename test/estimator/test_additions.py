@@ -13,6 +13,7 @@ from trace_ros.errors import TraceError
 from trace_ros.estimator.additions import changed_additions
 from trace_ros.estimator.batch import run_logs
 from trace_ros.estimator.checkpoint import ModelCard, export_model, load_model
+from trace_ros.estimator.error_model import ErrorModel
 from trace_ros.estimator.estimator import NetworkAlone, TraceEstimator
 from trace_ros.estimator.height import HeightSettings
 from trace_ros.estimator.network import TraceNetwork
@@ -116,6 +117,32 @@ def test_each_does_what_it_is_for_and_the_network_alone_does_neither(model):
         made = run_logs(kind(model, ROBOT), [log])[0].trajectory
         np.testing.assert_allclose(made.position, expected.position, atol=1e-5)
         np.testing.assert_allclose(made.velocity, expected.velocity, atol=2e-5)
+
+
+def test_the_height_of_the_network_alone_is_less_certain(model):
+    """Its error model was fitted to the feet's height, which does not drift."""
+    fitted = ErrorModel(slow_share=(0.3, 0.3, 0.003), slow_time=10.0)
+    with_feet = replace(model, card=model.card.model_copy(update={"error_model": fitted}))
+    log = jolted_log(3000)
+    variance = {
+        kind.name: run_estimator(kind(with_feet, ROBOT), log).trajectory.covariance[-1, 2, 2]
+        for kind in (TraceEstimator, NetworkAlone)
+    }
+    assert variance["trace_network"] > 4 * variance["trace"]
+    alone = replace(model, card=model.card.model_copy(update={"error_model": fitted, "height": None}))
+    assert NetworkAlone(alone, ROBOT).error_model == fitted
+
+
+def test_a_gap_is_bridged_with_the_velocity_that_is_told(model):
+    log = jolted_log(600).select(np.r_[220:400, 450:600])
+    both = run_estimator(TraceEstimator(model, ROBOT), log).trajectory
+    together = run_logs(TraceEstimator(model, ROBOT), [log])[0].trajectory
+    np.testing.assert_allclose(together.position, both.position, atol=1e-5)
+    alone = run_estimator(NetworkAlone(model, ROBOT), log).trajectory
+    gap = int(np.argmax(np.diff(both.stamp_ns)))
+    risen, unaided = (run.position[gap + 1, 2] - run.position[gap, 2] for run in (both, alone))
+    climbing = both.velocity[gap, 2] - alone.velocity[gap, 2]
+    assert (risen - unaided) * climbing > 0
 
 
 def test_the_network_alone_is_found_by_name(model):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from scipy.spatial.transform import Rotation
 
-from trace_ros.estimator.height import STEEPEST, HeightByFeet, HeightSettings, climb_rates
+from trace_ros.estimator.height import NOTHING_OWED, STEEPEST, HeightByFeet, HeightSettings, HeightState, climb_rates
 
 DT = 0.002
 STRIDE_S = 0.4
@@ -53,8 +54,7 @@ def heights(walk, off=0.0, settings=EVERY):
     feet, attention, rotation, body = walk
     moved = np.diff(body, axis=0, prepend=body[:1])
     moved[1:, 2] += off * DT
-    anew = np.arange(len(body)) == 0
-    rate = climb_rates(settings, feet, attention, rotation, moved, np.full(len(body), DT), anew)
+    rate, _ = climb_rates(settings, feet, attention, rotation, moved, np.full(len(body), DT))
     risen = body[:, 2] - body[0, 2]
     network = np.cumsum(moved[:, 2])
     return network - risen, network + np.cumsum(rate * DT) - risen
@@ -94,7 +94,7 @@ def test_what_goes_on_for_less_than_a_second_is_the_networks():
     bounce = 0.05 * np.sin(2 * math.pi * 3.0 * DT * np.arange(len(body)))
     moved[:, 2] += np.diff(bounce, prepend=0.0)
     feet = feet - np.stack((np.zeros_like(bounce), np.zeros_like(bounce), bounce), axis=1)[:, None]
-    rate = climb_rates(EVERY, feet, attention, rotation, moved, np.full(len(body), DT), np.arange(len(body)) == 0)
+    rate, _ = climb_rates(EVERY, feet, attention, rotation, moved, np.full(len(body), DT))
     assert abs(np.cumsum(rate * DT)).max() < 0.01
 
 
@@ -104,10 +104,28 @@ def test_without_feet_the_network_is_followed():
     assert abs(by_feet).max() == 0.0
 
 
-def test_a_robot_on_its_side_does_not_fly():
+@pytest.mark.parametrize("degrees", [65, 90, 180])
+def test_of_a_robot_that_has_fallen_over_the_network_is_followed(degrees):
     feet, attention, _, body = trot(5.0)
-    lying = np.broadcast_to(Rotation.from_euler("x", 90, degrees=True).as_matrix(), (len(body), 3, 3))
-    _, by_feet = heights((feet, attention, lying, body))
+    lying = np.broadcast_to(Rotation.from_euler("x", degrees, degrees=True).as_matrix(), (len(body), 3, 3))
+    network, by_feet = heights((feet, attention, lying, body), off=0.05)
+    np.testing.assert_array_equal(by_feet, network)
+
+
+def test_a_robot_that_rolls_over_and_stands_up_again_goes_on():
+    feet, attention, _, body = trot(30.0)
+    roll = np.interp(DT * np.arange(len(body)), [0, 10, 11, 13, 14, 30], [0, 0, np.pi, np.pi, 2 * np.pi, 2 * np.pi])
+    turned = Rotation.from_euler("x", roll[:, None]).as_matrix()
+    # The feet stay under a body that rolls: what they show meanwhile means nothing.
+    _, by_feet = heights((feet, attention, turned, body), off=0.03)
+    fallen = 0.03 * 4.0
+    assert abs(by_feet[-1]) < 0.045 + fallen + 0.01
+
+
+def test_steeper_than_anything_stays_finite():
+    feet, attention, _, body = trot(5.0)
+    leaning = np.broadcast_to(Rotation.from_euler("y", 58, degrees=True).as_matrix(), (len(body), 3, 3))
+    _, by_feet = heights((feet, attention, leaning, body))
     assert np.isfinite(by_feet).all()
     assert abs(np.diff(by_feet[1000:])).max() < STEEPEST * 0.5 * DT + 0.5 * DT
 
@@ -133,14 +151,21 @@ def test_whole_runs_as_step_by_step(seed, count, restarts, time, stride):
     rng = np.random.default_rng(seed)
     how = HeightSettings(time=time, stride=stride)
     feet, attention = rng.normal(scale=0.3, size=(count, 4, 3)), rng.uniform(size=(count, 4)) ** 3
-    rotation, moved = Rotation.random(count, random_state=seed), rng.normal(scale=0.01, size=(count, 3))
-    dt = rng.uniform(1e-3, 0.02, count)
-    anew = np.isin(np.arange(count), list(restarts))
-    anew[0] = True
-    together = climb_rates(how, feet, attention, rotation.as_matrix(), moved, dt, anew)
+    # Most are upright, some are not.
+    rotation = Rotation.from_rotvec(rng.normal(scale=0.6, size=(count, 3)))
+    moved, dt = rng.normal(scale=0.01, size=(count, 3)), rng.uniform(1e-3, 0.02, count)
+    edges = [0, *sorted(edge for edge in restarts if edge < count), count]
+    state, parts = NOTHING_OWED, []
+    for begin, end in itertools.pairwise(edges):
+        part = slice(begin, end)
+        rate, state = climb_rates(
+            how, feet[part], attention[part], rotation[part].as_matrix(), moved[part], dt[part], state
+        )
+        parts.append(rate)
+    together = np.concatenate(parts)
     height, quaternion = HeightByFeet(how), rotation.as_quat()
     for row in range(count):
-        if anew[row]:
+        if row in edges:
             height.restart()
         one = height.climb_rate(
             feet[row].ravel().tolist(), attention[row].tolist(), tuple(quaternion[row]), tuple(moved[row]), dt[row]
@@ -166,10 +191,26 @@ def test_a_new_pose_owes_nothing():
     assert len(body) == 1500
 
 
-def test_no_motion_at_all_of_an_empty_run():
-    nothing = np.zeros((0, 3))
-    shapes = np.zeros((0, 4, 3)), np.zeros((0, 4)), np.zeros((0, 3, 3))
-    assert climb_rates(EVERY, *shapes, nothing, np.zeros(0), np.zeros(0, dtype=bool)).shape == (0,)
+def test_of_no_steps_nothing_is_told():
+    shapes = np.zeros((0, 4, 3)), np.zeros((0, 4)), np.zeros((0, 3, 3)), np.zeros((0, 3)), np.zeros(0)
+    state = HeightState(0.5, np.ones(3))
+    rate, after = climb_rates(EVERY, *shapes, state)
+    assert (rate.shape, after) == ((0,), state)
+
+
+def test_missing_samples_do_not_bring_the_drift_back():
+    """A third of each second is missing: the network's drift is taken away all the same."""
+    feet, attention, rotation, body = trot(30.0)
+    moved = np.diff(body, axis=0, prepend=body[:1])
+    moved[:, 2] += 0.03 * DT
+    state, rise = NOTHING_OWED, 0.0
+    for begin in range(0, len(body), 500):
+        part = slice(begin, begin + 350)
+        rate, state = climb_rates(
+            EVERY, feet[part], attention[part], rotation[part], moved[part], np.full(350, DT), state
+        )
+        rise += float(moved[part, 2].sum() + rate.sum() * DT)
+    assert abs(rise) < 0.06
 
 
 @pytest.mark.parametrize("values", [{"time": 0.0}, {"time": math.inf}, {"stride": -1.0}, {"tau": 1.0}])

@@ -7,6 +7,7 @@ import torch
 import yaml
 
 from trace_ros.errors import TraceError
+from trace_ros.estimator.height import HeightSettings
 from trace_ros.resources import config_directory
 from trace_ros.training.config import TrainingConfig
 
@@ -19,6 +20,8 @@ def test_values_are_changed_by_their_dotted_keys():
     assert config.network.increments == "direct"
     assert config.optimiser.ema_decay == 0.5
     assert config.loss.model == before.loss.model
+    # What is switched off can be switched on by one of its values.
+    assert TrainingConfig.load("paper", ["height.time=2"]).height == HeightSettings(time=2.0)
     assert config.simulation == before.simulation
 
 
@@ -30,6 +33,7 @@ def test_values_are_changed_by_their_dotted_keys():
         ("loss..foot=3", "expected key=value"),
         ("loss.feet=3", r"unknown key 'loss\.feet'|loss\.feet"),
         ("batch.size=3", "batch holds a value, not keys"),
+        ("height.time=-1", "height.time"),
         ("loss.foot=-1", r"loss\.foot"),
         ("loss.foot=[", "not a YAML value"),
     ],

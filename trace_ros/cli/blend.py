@@ -32,11 +32,16 @@ def blend(
                     f"{output}: would replace {old}, which belongs to a model to mix: give another --output"
                 )
     # Imported here, so that --help and the other commands need not wait for torch.
+    from trace_ros.estimator.additions import ADDITIONS
     from trace_ros.estimator.checkpoint import export_model, load_model
     from trace_ros.training.blending import blend as mean_of
 
-    network, card = mean_of(load_model(model), load_model(other), share)
+    first, second = load_model(model), load_model(other)
+    network, card = mean_of(first, second, share)
     card_path = export_model(network, card, output)
     console.print(f"model: {output}", highlight=False, soft_wrap=True)
     console.print(f"card:  {card_path}", highlight=False, soft_wrap=True)
     console.print("its covariance is the first model's: fit it anew with trace calibrate --write", highlight=False)
+    if differing := [key for key in ADDITIONS if getattr(first.card, key) != getattr(second.card, key)]:
+        keys = " and ".join(differing)
+        console.print(f"so is what is added to the network ({keys}): trace calibrate --set changes it", highlight=False)

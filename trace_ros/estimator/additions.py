@@ -22,8 +22,7 @@ def changed_additions(card: ModelCard, changes: Sequence[str]) -> dict[str, Any]
     Raises:
         TraceError: not of that form, another key, or a value that makes no sense.
     """
-    # Of what is switched off, single values may be set all the same.
-    data = {key: value for key, value in card.model_dump(include=set(ADDITIONS)).items() if value is not None}
+    data = card.model_dump(include=set(ADDITIONS))
     for change in changes:
         key = change.partition("=")[0].strip().partition(".")[0]
         if key not in ADDITIONS:

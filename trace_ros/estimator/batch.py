@@ -19,15 +19,17 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.spatial.transform import Rotation
 
 from trace_ros.errors import TraceError
 from trace_ros.estimator import observation as obs
 from trace_ros.estimator.batch_network import BatchNetwork, LoopState
 from trace_ros.estimator.batch_plan import Rate, Steps, plan_steps
-from trace_ros.estimator.batch_pose import Motions, Standing, follow, rotate, turned
+from trace_ros.estimator.batch_pose import Motions, follow, rotate, turned
 from trace_ros.estimator.coasting import Coasting
 from trace_ros.estimator.engines import DEFAULT_ENGINE, Engine, make_engine
 from trace_ros.estimator.estimator import TraceEstimator, initial_tilt, known_intervals, upright
+from trace_ros.estimator.height import NOTHING_OWED, HeightSettings, climb_rates
 from trace_ros.estimator.network import LEG_TOKENS, OUTPUT_SIZE, TOKEN_NAMES
 from trace_ros.estimator.odometry import PoseIntegrator
 from trace_ros.estimator.run import EstimatedRun
@@ -172,10 +174,11 @@ class _Run:
 
     def __init__(self, estimator: TraceEstimator, log: SensorLog, initial: InitialPose | None) -> None:
         model, gaps = estimator.model, estimator.gaps
-        self._log, self._card = log, model.card
+        self._log = log
         nominal = 1.0 / model.card.rate_hz
         rate = Rate(nominal, known_intervals(model.card), model.card.trained_intervals_s, gaps.max_gap)
-        self._height = estimator.height
+        self._height, self._height_state = estimator.height, NOTHING_OWED
+        self._error_model = estimator.error_model
         legs = None if self._height is None else estimator.legs
         self.steps: Steps = plan_steps(log, rate, estimator.robot, model.absent_torque, estimator.feet, legs)
         if estimator.limits is not None:
@@ -198,6 +201,7 @@ class _Run:
         self.stretch = self.steps.dt / self.steps.told_dt
         self.turns = np.where(self.steps.still | self.starting, 0.0, self.stretch)
         self._jump = np.zeros((rows, 3))
+        self._climbing = np.zeros((rows, 3))
         self._widened = np.zeros((rows, 2))
 
     def fault(self) -> str:
@@ -268,28 +272,37 @@ class _Run:
         moved = np.where(steps.still[first:stop, None], 0.0, self.motion[first:stop]).astype(np.float64)
         vx, vy, vz = moved[-1, 6:].tolist()
         self._velocity = (vx, vy, vz)
+        if self._height is not None:
+            self._climb(self._height, first, stop, moved[:, :3])
         if stop < len(steps.dt):
             dt = steps.dt[first:stop]
             recent = min(int(np.searchsorted(np.cumsum(dt[::-1]), _REMEMBERED_S)) + 1, len(dt))
             turn_rate = self.stretch[first:stop] * moved[:, 5] / dt
+            velocities = moved[:, 6:] + self._climbing[first:stop]
             for velocity, turning, interval in zip(
-                moved[-recent:, 6:].tolist(), turn_rate[-recent:].tolist(), dt[-recent:].tolist(), strict=True
+                velocities[-recent:].tolist(), turn_rate[-recent:].tolist(), dt[-recent:].tolist(), strict=True
             ):
                 self._coasting.remember(tuple(velocity), turning, interval)
         x, y, z, w = self.orientation[stop - 1].tolist()
         self._pose.set_pose(self._pose.position, (x, y, z, w))
         self._before = np.array(self._pose.position)
 
-    def _standing(self, rows: NDArray[np.bool_]) -> Standing:
-        """Where the feet are at some rows, and how much is attended to them."""
+    def _climb(self, settings: HeightSettings, first: int, stop: int, displacement: FloatArray) -> None:
+        """Work out the height by the feet for a window whose steps are done."""
         steps = self.steps
-        assert self._height is not None and steps.foot_position is not None
-        return Standing(
-            self._height,
+        assert steps.foot_position is not None
+        rows = first + 1 + np.flatnonzero(~steps.still[first + 1 : stop])
+        turned_by = Rotation.from_quat(self.orientation[rows]).as_matrix() if len(rows) else np.zeros((0, 3, 3))
+        rate, self._height_state = climb_rates(
+            settings,
             steps.foot_position[rows].reshape(-1, LEGS, 3),
             self.attention[rows][:, LEG_TOKENS].astype(np.float64),
-            self.starting[rows],
+            turned_by,
+            rotate(self.orientation[rows - 1], self.stretch[rows, None] * displacement[rows - first]),
+            steps.dt[rows],
+            self._height_state,
         )
+        self._climbing[rows] = rate[:, None] * turned_by[:, 2]
 
     def result(self) -> EstimatedRun:
         """The estimates of all steps, at the stamps of the log's samples."""
@@ -312,13 +325,13 @@ class _Run:
                 self._jump[rows],
                 self._widened[rows, 0],
                 self._widened[rows, 1],
-                None if self._height is None else self._standing(rows),
+                self._climbing[rows],
             ),
             self._start,
-            self._card.error_model,
+            self._error_model,
         )
         wanted = steps.sample[rows] >= 0
-        velocity, turning = motion[:, 6:] + poses.climbing, rotation / steps.dt[rows, None]
+        velocity, turning = motion[:, 6:] + self._climbing[rows], rotation / steps.dt[rows, None]
         velocity, turning = velocity[wanted], turning[wanted]
         position, orientation = poses.position[wanted], self.orientation[rows][wanted]
         stamp_ns = self._log.stamp_ns[steps.sample[rows][wanted]]

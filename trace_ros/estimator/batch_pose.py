@@ -10,29 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial.transform import Rotation
 
 from trace_ros.estimator.batch_plan import Flags
 from trace_ros.estimator.error_model import ErrorModel, PoseCovariance, unexplained
-from trace_ros.estimator.height import HeightSettings, climb_rates
 from trace_ros.estimator.recurrence import recurrence
 from trace_ros.logs import FloatArray
-
-
-class Standing(NamedTuple):
-    """What tells the height of R steps.
-
-    Attributes:
-        settings: of the height.
-        feet: (R, 4, 3) m, body frame.
-        attention: (R, 4) on them.
-        begins: (R,) whether the step is the first of a window.
-    """
-
-    settings: HeightSettings
-    feet: FloatArray
-    attention: FloatArray
-    begins: Flags
 
 
 @dataclass(frozen=True)
@@ -49,7 +31,7 @@ class Motions:
         orientation: (R, 4) after each step.
         jump: (R, 3) m, fixed frame; that the pose made before each step.
         widened_position, widened_heading: (R,) m^2 and rad^2 that were added to the variances before each step.
-        standing: where the feet tell the height.
+        climbing: (R, 3) m/s, body frame, by how much the feet have the body climb faster than the network does.
     """
 
     displacement: FloatArray
@@ -62,18 +44,14 @@ class Motions:
     jump: FloatArray
     widened_position: FloatArray
     widened_heading: FloatArray
-    standing: Standing | None = None
+    climbing: FloatArray
 
 
 class Poses(NamedTuple):
-    """Position (R, 3) m and covariance (R, 6, 6) of the pose after each step.
-
-    And by how much (R, 3), m/s, body frame, the feet have the body climb faster than the network does.
-    """
+    """Position (R, 3) m and covariance (R, 6, 6) of the pose after each step."""
 
     position: FloatArray
     covariance: FloatArray
-    climbing: FloatArray
 
 
 def follow(motions: Motions, start: NDArray[np.float64], model: ErrorModel) -> Poses:
@@ -81,25 +59,11 @@ def follow(motions: Motions, start: NDArray[np.float64], model: ErrorModel) -> P
     # Of a step that moves, the one before it is of the same window.
     before = np.roll(motions.orientation, 1, axis=0)
     moved = np.where(motions.moving[:, None], rotate(before, motions.displacement), 0.0)
-    climbing = np.zeros_like(moved) if motions.standing is None else _climbing(motions, motions.standing, moved)
-    risen = rotate(motions.orientation, climbing) * motions.dt[:, None]
+    risen = rotate(motions.orientation, motions.climbing) * motions.dt[:, None]
     position = start + np.cumsum(moved + motions.jump + risen, axis=0)
     sigma = np.where(motions.moving[:, None], _velocity_deviation(motions, model), 0.0)
     covariance = _covariance(motions, _heading(before), _heading(motions.orientation), moved, sigma, model)
-    return Poses(position, covariance, climbing)
-
-
-def _climbing(motions: Motions, standing: Standing, moved: FloatArray) -> FloatArray:
-    """What `HeightByFeet` adds to the velocity of each step (R, 3), m/s, body frame."""
-    steps = np.flatnonzero(motions.moving)
-    window = np.cumsum(standing.begins)[steps]
-    anew = np.diff(window, prepend=-1) != 0
-    rotation = Rotation.from_quat(motions.orientation[steps]).as_matrix()
-    feet, attention = standing.feet[steps], standing.attention[steps]
-    rate = climb_rates(standing.settings, feet, attention, rotation, moved[steps], motions.dt[steps], anew)
-    climbing = np.zeros_like(moved)
-    climbing[steps] = rate[:, None] * rotation[:, 2]
-    return climbing
+    return Poses(position, covariance)
 
 
 def rotate(orientation: FloatArray, vector: FloatArray) -> FloatArray:

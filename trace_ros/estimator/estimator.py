@@ -37,6 +37,10 @@ _STEADY_FORCE = 1.0
 _OTHER_RATE = 0.2
 """How far a stream's interval may be from the one that the network was trained with, as a part of it."""
 
+_OWN_SLOW_SHARE, _OWN_SLOW_S = 0.57, 30.0
+"""Share of a network's vertical velocity error that lasts, and for how long (s): what ``trace calibrate`` found of the
+Go2's network when its height was its own."""
+
 _NO_MOTION = ((0.0, 0.0, 0.0), (0.0, 0.0, 0.0), (0.0, 0.0, 0.0))
 
 
@@ -113,11 +117,12 @@ class TraceEstimator:
         self._window = obs.ObservationWindow()
         self._stationary = StationaryDetector(robot.stationary)
         self._gyro_bias = GyroBias(robot.stationary.gyro_bias_memory, robot.kinematics)
-        self._pose = PoseIntegrator(model.card.error_model)
+        settings = self._settings(model.card)
+        self.error_model = settings.error_model
+        self._pose = PoseIntegrator(self.error_model)
         self._absent_torque = model.absent_torque
         self.feet = foot_channels(model.card.network, robot)
         """What the network is told of the legs by, if not as they are."""
-        settings = self._settings(model.card)
         self.height = settings.height
         """How the feet tell the height, if they do."""
         self.limits = input_limits(model.weights, model.card.network, settings.input_limit)
@@ -325,7 +330,7 @@ class TraceEstimator:
             else:
                 moved = self._pose.advance(displacement, rotation, dt, doubt)
                 velocity = self._correct_height(attended, moved, dt)
-        self._coasting.remember(self._velocity, rotation[2] / dt, dt)
+        self._coasting.remember(velocity, rotation[2] / dt, dt)
         return Estimate(
             sample.stamp_ns,
             np.array(self._pose.position),
@@ -410,14 +415,23 @@ class TraceEstimator:
 class NetworkAlone(TraceEstimator):
     """`TraceEstimator` as the paper has it, whatever a model's card says: all of the pose is the network's own.
 
-    Its covariance is the card's, which is calibrated with what the card asks for.
+    Where the card's covariance was calibrated with the feet's height, that of the height is widened: a network's own
+    drifts for as long as the robot walks.
     """
 
     name = "trace_network"
 
     @staticmethod
     def _settings(card: ModelCard) -> ModelCard:
-        return card.model_copy(update={"height": None, "input_limit": None})
+        model = card.error_model
+        if card.height is not None:
+            forward, left, up = model.slow_share
+            slow = {
+                "slow_share": (forward, left, max(up, _OWN_SLOW_SHARE)),
+                "slow_time": max(model.slow_time, _OWN_SLOW_S),
+            }
+            model = model.model_copy(update=slow)
+        return card.model_copy(update={"height": None, "input_limit": None, "error_model": model})
 
 
 def initial_tilt(specific_force: FloatArray) -> FloatArray:

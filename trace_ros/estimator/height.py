@@ -15,7 +15,7 @@ every foot counts as much as the network attends to it, so no threshold says whi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,13 +30,16 @@ Quaternion = tuple[float, float, float, float]
 Triple = tuple[float, float, float]
 
 STEEPEST = 1.0
-"""Slope of the steepest ground that is believed: a robot that has fallen over stands on a wall, by its feet."""
+"""Slope of the steepest ground that is believed."""
+
+UPRIGHT = 0.5
+"""Cosine of the tilt beyond which a robot does not stand on its feet."""
 
 _RIDGE = 1e-4
 """Of the feet's spread: a slope across which no two feet have been seen to stand is taken for level."""
 
 _NOTHING = 1e-12
-"""m^2, and attention; less is none."""
+"""m^2 times attention squared; less is none."""
 
 
 class HeightSettings(BaseModel):
@@ -63,16 +66,16 @@ class HeightByFeet:
         """The pose is another one: forget everything."""
         self._owed = 0.0
         """m, by which the height is still to be corrected."""
+        self._ahead: Triple = (0.0, 0.0, 0.0)
+        """m, by how much the network's position is ahead of its own average over a stride."""
         self.restart()
 
     def restart(self) -> None:
-        """Samples are missing: forget where the feet were. What is owed stays so."""
+        """Samples are missing: forget where the feet were. The motion until then still counts, and what is owed."""
         self._xx = self._xy = self._yy = self._xz = self._yz = 0.0
         self._weight = self._x = self._y = self._z = 0.0
         self._below: float | None = None
         """m, from the body down to the plane, upward positive."""
-        self._ahead: Triple = (0.0, 0.0, 0.0)
-        """m, by how much the network's position is ahead of its own average over a stride."""
 
     def climb_rate(
         self, feet: Sequence[float], attention: Sequence[float], orientation: Quaternion, moved: Triple, dt: float
@@ -87,11 +90,14 @@ class HeightByFeet:
             dt: s.
 
         Returns:
-            m/s, upward, to be added to the network's for the time of this step.
+            m/s, upward, to be added to the network's for the time of this step. Of a robot that has fallen over: 0.
         """
+        if 1 - 2 * (orientation[0] ** 2 + orientation[1] ** 2) < UPRIGHT:
+            self.restart()
+            return 0.0
         self._see(feet, attention, orientation, dt)
         slope_x, slope_y = self._slope()
-        weight = max(self._weight, _NOTHING)
+        weight = self._weight or 1.0
         below = (self._z - slope_x * self._x - slope_y * self._y) / weight
         lowered = 0.0 if self._below is None else below - self._below
         self._below = below
@@ -148,6 +154,21 @@ class HeightByFeet:
         return less * x, less * y
 
 
+class HeightState(NamedTuple):
+    """What a run hands on from window to window: `HeightByFeet` after `restart`.
+
+    Attributes:
+        owed: m.
+        ahead: (3,) m.
+    """
+
+    owed: float
+    ahead: FloatArray
+
+
+NOTHING_OWED = HeightState(0.0, np.zeros(3))
+
+
 def climb_rates(
     settings: HeightSettings,
     feet: FloatArray,
@@ -155,9 +176,9 @@ def climb_rates(
     rotation: FloatArray,
     moved: FloatArray,
     dt: FloatArray,
-    anew: Flags,
-) -> FloatArray:
-    """What `HeightByFeet.climb_rate` tells of all steps of a run.
+    before: HeightState = NOTHING_OWED,
+) -> tuple[FloatArray, HeightState]:
+    """What `HeightByFeet.climb_rate` tells of all steps of a window.
 
     Args:
         settings: as there.
@@ -166,13 +187,34 @@ def climb_rates(
         rotation: (R, 3, 3) after each step, body to fixed frame.
         moved: (R, 3) m, fixed frame.
         dt: (R,) s.
-        anew: (R,) whether samples are missing before the step.
+        before: the window.
 
     Returns:
-        (R,) m/s.
+        (R,) m/s, and the state after the window.
     """
-    if not len(dt):
-        return np.zeros(0)
+    rates = np.zeros(len(dt))
+    upright = rotation[:, 2, 2] >= UPRIGHT
+    rows = np.flatnonzero(upright)
+    if not rows.size:
+        return rates, before
+    anew = np.diff(rows, prepend=-2) > 1
+    rates[rows], after = _climb_rates(
+        settings, feet[rows], attention[rows], rotation[rows], moved[rows], dt[rows], anew, before
+    )
+    return rates, after
+
+
+def _climb_rates(
+    settings: HeightSettings,
+    feet: FloatArray,
+    attention: FloatArray,
+    rotation: FloatArray,
+    moved: FloatArray,
+    dt: FloatArray,
+    anew: Flags,
+    before: HeightState,
+) -> tuple[FloatArray, HeightState]:
+    """Of an upright robot; the plane is averaged ``anew`` (R,) from some steps on."""
     standing = np.einsum("nij,nkj->nki", rotation, feet)
     first = np.einsum("nk,nki->ni", attention, standing)
     total = attention.sum(axis=1)
@@ -186,11 +228,11 @@ def climb_rates(
     xx, yy = xx + ridge, yy + ridge
     slope = np.stack((yy * xz - xy * yz, xx * yz - xy * xz)) / (xx * yy - xy * xy)
     slope *= STEEPEST / np.maximum(STEEPEST, np.sqrt((slope**2).sum(axis=0)))
-    below = (fz - slope[0] * fx - slope[1] * fy) / np.maximum(weight, _NOTHING)
+    below = (fz - slope[0] * fx - slope[1] * fy) / np.where(weight > 0, weight, 1.0)
     lowered = np.where(anew, 0.0, np.diff(below, prepend=below[0]))
-    ahead = recurrence(keep, (1.0 - new)[:, None] * moved)
-    before = np.where(anew[:, None], 0.0, np.concatenate((np.zeros((1, 3)), ahead[:-1])))
-    x, y, z = (new[:, None] * (before + moved)).T
+    ahead = recurrence(1.0 - new, (1.0 - new)[:, None] * moved, before.ahead)
+    x, y, z = (new[:, None] * (np.concatenate((before.ahead[None], ahead[:-1])) + moved)).T
     behind = slope[0] * x + slope[1] * y - lowered - z
     left = settings.time / (settings.time + dt)
-    return recurrence(left, left * behind) / settings.time
+    owed = recurrence(left, left * behind, before.owed)
+    return owed / settings.time, HeightState(float(owed[-1]), ahead[-1])

@@ -234,7 +234,10 @@ def set_key(data: Any, change: str) -> None:
     if not equals or not all((*way, last)):
         raise TraceError(f"--set {change}: expected key=value, as in loss.foot=0")
     for key in way:
-        if not isinstance(data, dict) or not isinstance(data.setdefault(key, {}), dict):
+        # What is switched off (null) holds no keys as yet.
+        if isinstance(data, dict) and data.get(key) is None:
+            data[key] = {}
+        if not isinstance(data, dict) or not isinstance(data[key], dict):
             raise TraceError(f"--set {change}: {key} holds a value, not keys")
         data = data[key]
     if not isinstance(data, dict):
