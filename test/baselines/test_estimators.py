@@ -359,7 +359,9 @@ def test_all_are_found_by_name(go2, tmp_path):
         load_estimator("iekf", go2, tmp_path / "trace.pt")
     with pytest.raises(TraceError, match="takes an exported model"):
         load_estimator("trace", go2, own)
-    with pytest.raises(TraceError, match="engine onnxruntime: the estimator iekf does not run in it; only trace and trace_network do"):
+    with pytest.raises(
+        TraceError, match="engine onnxruntime: the estimator iekf does not run in it; only trace and trace_network do"
+    ):
         load_estimator("iekf", go2, engine="onnxruntime")
 
 

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from scipy.spatial.transform import Rotation
 
-from trace_ros.estimator.height import NOTHING_OWED, STEEPEST, HeightByFeet, HeightSettings, HeightState, climb_rates
+from trace_ros.estimator.height import (
+    NOTHING_OWED,
+    STEEPEST,
+    HeightByFeet,
+    HeightSettings,
+    HeightState,
+    Walked,
+    climb_rates,
+)
 
 DT = 0.002
 STRIDE_S = 0.4
@@ -54,7 +62,7 @@ def heights(walk, off=0.0, settings=EVERY):
     feet, attention, rotation, body = walk
     moved = np.diff(body, axis=0, prepend=body[:1])
     moved[1:, 2] += off * DT
-    rate, _ = climb_rates(settings, feet, attention, rotation, moved, np.full(len(body), DT))
+    rate, _ = climb_rates(settings, Walked(feet, attention, rotation, moved, np.full(len(body), DT)))
     risen = body[:, 2] - body[0, 2]
     network = np.cumsum(moved[:, 2])
     return network - risen, network + np.cumsum(rate * DT) - risen
@@ -94,7 +102,7 @@ def test_what_goes_on_for_less_than_a_second_is_the_networks():
     bounce = 0.05 * np.sin(2 * math.pi * 3.0 * DT * np.arange(len(body)))
     moved[:, 2] += np.diff(bounce, prepend=0.0)
     feet = feet - np.stack((np.zeros_like(bounce), np.zeros_like(bounce), bounce), axis=1)[:, None]
-    rate, _ = climb_rates(EVERY, feet, attention, rotation, moved, np.full(len(body), DT))
+    rate, _ = climb_rates(EVERY, Walked(feet, attention, rotation, moved, np.full(len(body), DT)))
     assert abs(np.cumsum(rate * DT)).max() < 0.01
 
 
@@ -159,7 +167,7 @@ def test_whole_runs_as_step_by_step(seed, count, restarts, time, stride):
     for begin, end in itertools.pairwise(edges):
         part = slice(begin, end)
         rate, state = climb_rates(
-            how, feet[part], attention[part], rotation[part].as_matrix(), moved[part], dt[part], state
+            how, Walked(feet[part], attention[part], rotation[part].as_matrix(), moved[part], dt[part]), state
         )
         parts.append(rate)
     together = np.concatenate(parts)
@@ -194,7 +202,7 @@ def test_a_new_pose_owes_nothing():
 def test_of_no_steps_nothing_is_told():
     shapes = np.zeros((0, 4, 3)), np.zeros((0, 4)), np.zeros((0, 3, 3)), np.zeros((0, 3)), np.zeros(0)
     state = HeightState(0.5, np.ones(3))
-    rate, after = climb_rates(EVERY, *shapes, state)
+    rate, after = climb_rates(EVERY, Walked(*shapes), state)
     assert (rate.shape, after) == ((0,), state)
 
 
@@ -207,7 +215,7 @@ def test_missing_samples_do_not_bring_the_drift_back():
     for begin in range(0, len(body), 500):
         part = slice(begin, begin + 350)
         rate, state = climb_rates(
-            EVERY, feet[part], attention[part], rotation[part], moved[part], np.full(350, DT), state
+            EVERY, Walked(feet[part], attention[part], rotation[part], moved[part], np.full(350, DT)), state
         )
         rise += float(moved[part, 2].sum() + rate.sum() * DT)
     assert abs(rise) < 0.06

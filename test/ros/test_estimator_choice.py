@@ -37,7 +37,9 @@ def test_a_filter_is_chosen_runs_as_offline_and_tells_what_it_has(
 ) -> None:
     node = start_node("estimator_node", estimator="iekf_sr", engine="onnxruntime", diagnostics_rate=10.0, **PATIENT)
     assert not client.change_state(Transition.TRANSITION_CONFIGURE)
-    node.wait_for("not configured: engine onnxruntime: the estimator iekf_sr does not run in it; only trace and trace_network do")
+    node.wait_for(
+        "not configured: engine onnxruntime: the estimator iekf_sr does not run in it; only trace and trace_network do"
+    )
     assert client.set_parameter("engine", "torchscript").successful
     unknown = client.set_parameter("estimator", "ekf")
     assert not unknown.successful

@@ -29,7 +29,7 @@ from trace_ros.estimator.batch_pose import Motions, follow, rotate, turned
 from trace_ros.estimator.coasting import Coasting
 from trace_ros.estimator.engines import DEFAULT_ENGINE, Engine, make_engine
 from trace_ros.estimator.estimator import TraceEstimator, initial_tilt, known_intervals, upright
-from trace_ros.estimator.height import NOTHING_OWED, HeightSettings, climb_rates
+from trace_ros.estimator.height import NOTHING_OWED, HeightSettings, Walked, climb_rates
 from trace_ros.estimator.network import LEG_TOKENS, OUTPUT_SIZE, TOKEN_NAMES
 from trace_ros.estimator.odometry import PoseIntegrator
 from trace_ros.estimator.run import EstimatedRun
@@ -293,15 +293,14 @@ class _Run:
         assert steps.foot_position is not None
         rows = first + 1 + np.flatnonzero(~steps.still[first + 1 : stop])
         turned_by = Rotation.from_quat(self.orientation[rows]).as_matrix() if len(rows) else np.zeros((0, 3, 3))
-        rate, self._height_state = climb_rates(
-            settings,
+        walked = Walked(
             steps.foot_position[rows].reshape(-1, LEGS, 3),
             self.attention[rows][:, LEG_TOKENS].astype(np.float64),
             turned_by,
             rotate(self.orientation[rows - 1], self.stretch[rows, None] * displacement[rows - first]),
             steps.dt[rows],
-            self._height_state,
         )
+        rate, self._height_state = climb_rates(settings, walked, self._height_state)
         self._climbing[rows] = rate[:, None] * turned_by[:, 2]
 
     def result(self) -> EstimatedRun:

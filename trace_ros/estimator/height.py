@@ -169,52 +169,51 @@ class HeightState(NamedTuple):
 NOTHING_OWED = HeightState(0.0, np.zeros(3))
 
 
+class Walked(NamedTuple):
+    """R steps of a body that is not held still.
+
+    Attributes:
+        feet: (R, 4, 3) m, body frame.
+        attention: (R, 4) on them.
+        rotation: (R, 3, 3) after each step, body to fixed frame.
+        moved: (R, 3) m, by the network, fixed frame.
+        dt: (R,) s.
+    """
+
+    feet: FloatArray
+    attention: FloatArray
+    rotation: FloatArray
+    moved: FloatArray
+    dt: FloatArray
+
+
 def climb_rates(
-    settings: HeightSettings,
-    feet: FloatArray,
-    attention: FloatArray,
-    rotation: FloatArray,
-    moved: FloatArray,
-    dt: FloatArray,
-    before: HeightState = NOTHING_OWED,
+    settings: HeightSettings, walked: Walked, before: HeightState = NOTHING_OWED
 ) -> tuple[FloatArray, HeightState]:
     """What `HeightByFeet.climb_rate` tells of all steps of a window.
 
     Args:
         settings: as there.
-        feet: (R, 4, 3) m, body frame.
-        attention: (R, 4).
-        rotation: (R, 3, 3) after each step, body to fixed frame.
-        moved: (R, 3) m, fixed frame.
-        dt: (R,) s.
+        walked: the steps.
         before: the window.
 
     Returns:
         (R,) m/s, and the state after the window.
     """
-    rates = np.zeros(len(dt))
-    upright = rotation[:, 2, 2] >= UPRIGHT
-    rows = np.flatnonzero(upright)
+    rates = np.zeros(len(walked.dt))
+    rows = np.flatnonzero(walked.rotation[:, 2, 2] >= UPRIGHT)
     if not rows.size:
         return rates, before
     anew = np.diff(rows, prepend=-2) > 1
-    rates[rows], after = _climb_rates(
-        settings, feet[rows], attention[rows], rotation[rows], moved[rows], dt[rows], anew, before
-    )
+    rates[rows], after = _upright_rates(settings, Walked(*(values[rows] for values in walked)), anew, before)
     return rates, after
 
 
-def _climb_rates(
-    settings: HeightSettings,
-    feet: FloatArray,
-    attention: FloatArray,
-    rotation: FloatArray,
-    moved: FloatArray,
-    dt: FloatArray,
-    anew: Flags,
-    before: HeightState,
+def _upright_rates(
+    settings: HeightSettings, walked: Walked, anew: Flags, before: HeightState
 ) -> tuple[FloatArray, HeightState]:
-    """Of an upright robot; the plane is averaged ``anew`` (R,) from some steps on."""
+    """Of a robot that is upright; the plane is averaged ``anew`` (R,) from some steps on."""
+    feet, attention, rotation, moved, dt = walked
     standing = np.einsum("nij,nkj->nki", rotation, feet)
     first = np.einsum("nk,nki->ni", attention, standing)
     total = attention.sum(axis=1)
