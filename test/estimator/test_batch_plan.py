@@ -87,6 +87,7 @@ def test_poses_and_covariance_are_those_of_the_integrator():
     model = ErrorModel(linear_velocity=LinearVelocityError.model_validate(yields))
     pose = PoseIntegrator(model)
     pose.set_pose((1.0, 2.0, 3.0), (0.1, -0.2, 0.3, 0.9))
+    rate, climbing = rng.normal(scale=0.1, size=rows), np.zeros((rows, 3))
     position, orientation, covariance = [], [], []
     for row in range(rows):
         if jump[row].any():
@@ -99,11 +100,14 @@ def test_poses_and_covariance_are_those_of_the_integrator():
         else:
             move = pose.stay if first[row] else pose.advance
             move(tuple(displacement[row]), tuple(rotation[row]), dt[row], doubt[row])
+            if not first[row]:
+                pose.rise(rate[row] * dt[row])
+                climbing[row] = rate[row] * np.array(pose.upward)
         position.append(pose.position)
         orientation.append(pose.orientation)
         covariance.append(pose.covariance)
     motions = Motions(
-        displacement, rotation, dt, doubt, ~held & ~first, held, np.array(orientation), jump, wider, turnings
+        displacement, rotation, dt, doubt, ~held & ~first, held, np.array(orientation), jump, wider, turnings, climbing
     )
     poses = follow(motions, np.array([1.0, 2.0, 3.0]), model)
     np.testing.assert_allclose(poses.position, position, atol=1e-12)
