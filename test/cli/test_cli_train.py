@@ -177,7 +177,10 @@ def test_ctrl_c_saves_and_resume_goes_on(config, tmp_path, monkeypatch, capsys):
         (["train", "--output", "x", "--steps", "0"], "above zero"),
         (["train", "--output", "x", "--method", "oracle"], "expected one of trace, legolas, nmn, mlp"),
         (["train", "--output", "x", "--method", "nmn", "--config", "legolas"], "of the method legolas, not nmn"),
-        (["train", "--output", "x", "--method", "mlp", "--set", "loss.foot=1"], "no foot loss without attention"),
+        (
+            ["train", "--output", "x", "--method", "mlp", "--set", "loss.foot=1"],
+            "loss.foot: there is no such loss",
+        ),
         (["train", "--output", "x", "--config", "mlp", "--set", "height.time=1"], "nothing tells which feet stand"),
         (["train", "--output", "x", "--resume", "--method", "mlp"], "leave --method"),
         (["train", "--output", "x", "--resume"], "no such training checkpoint"),

@@ -78,6 +78,18 @@ def test_a_network_that_drifts_is_held_to_the_ground(slope, heading):
     assert abs(by_feet).max() < 0.05
 
 
+@pytest.mark.parametrize("level", [(0.0, 0.02), (0.03, 0.0), (-0.02, 0.015)])
+def test_feet_that_are_not_level_in_the_body_are_levelled(level):
+    """A robot whose encoders have other zeros in front: every ground is tilted alike in its body."""
+    feet, attention, rotation, body = trot(20.0, side=0.3, heading=0.7, slope=0.1)
+    seen = Rotation.from_euler("xyz", (*level, 0.0)).inv().apply(feet.reshape(-1, 3)).reshape(feet.shape)
+    _, tilted = heights((seen, attention, rotation, body))
+    # The tilt times the way walked: pitch ahead, roll to the left.
+    assert tilted[-1] == pytest.approx(20.0 * (0.5 * level[1] - 0.3 * level[0]), rel=0.25)
+    _, levelled = heights((seen, attention, rotation, body), settings=HeightSettings(level=level))
+    assert abs(levelled).max() < 0.01
+
+
 def test_feet_that_sink_in_hardly_matter():
     _, by_feet = heights(trot(30.0, sink=0.05))
     # By the velocities of the feet that stand, the body would rise by this. What is left is that those which stand
@@ -154,10 +166,11 @@ def test_the_first_step_corrects_nothing_by_itself():
     restarts=st.sets(st.integers(1, 59), max_size=4),
     time=st.floats(0.05, 20.0),
     stride=st.floats(0.05, 5.0),
+    level=st.tuples(st.floats(-0.2, 0.2), st.floats(-0.2, 0.2)),
 )
-def test_whole_runs_as_step_by_step(seed, count, restarts, time, stride):
+def test_whole_runs_as_step_by_step(seed, count, restarts, time, stride, level):
     rng = np.random.default_rng(seed)
-    how = HeightSettings(time=time, stride=stride)
+    how = HeightSettings(time=time, stride=stride, level=level)
     feet, attention = rng.normal(scale=0.3, size=(count, 4, 3)), rng.uniform(size=(count, 4)) ** 3
     # Most are upright, some are not.
     rotation = Rotation.from_rotvec(rng.normal(scale=0.6, size=(count, 3)))
@@ -221,7 +234,17 @@ def test_missing_samples_do_not_bring_the_drift_back():
     assert abs(rise) < 0.06
 
 
-@pytest.mark.parametrize("values", [{"time": 0.0}, {"time": math.inf}, {"stride": -1.0}, {"tau": 1.0}])
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"time": 0.0},
+        {"time": math.inf},
+        {"stride": -1.0},
+        {"tau": 1.0},
+        {"level": (0.0, 0.3)},
+        {"level": (math.nan, 0.0)},
+    ],
+)
 def test_settings_that_make_no_sense_are_refused(values):
     with pytest.raises(ValidationError):
         HeightSettings(**values)

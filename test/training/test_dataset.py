@@ -19,6 +19,7 @@ from trace_ros.estimator.network import NetworkConfig
 from trace_ros.geometry import roll_pitch_yaw
 from trace_ros.robot import RobotDescription
 from trace_ros.training.dataset import (
+    CONTACT,
     CONTACT_VELOCITY,
     FEEDBACK,
     MOTION,
@@ -84,6 +85,15 @@ def test_feet_velocity_is_that_of_the_kinematics(robot):
     for leg in range(4):
         in_world = turn[1:].apply(packed[:, leg])
         np.testing.assert_allclose(in_world[5:-5], by_difference[6:-5, leg], atol=0.03)
+
+
+def test_feet_in_contact_are_those_of_the_labels(robot):
+    walk = rollout(3, 50)
+    assert walk.clean.contact is not None
+    rows = pack(walk, robot, 60)
+    np.testing.assert_array_equal(rows[:49, CONTACT], walk.clean.contact[1:])
+    unlabelled = pack(replace(walk, clean=replace(walk.clean, contact=None)), robot, 60)
+    assert (unlabelled[:49, CONTACT] == 1).all() and (unlabelled[49:] == 0).all()
 
 
 def bare(walk: SyntheticRollout) -> SyntheticRollout:

@@ -15,6 +15,7 @@ from trace_ros.geometry import roll_pitch_yaw
 from trace_ros.training.losses import (
     LossConfig,
     Targets,
+    attention_losses,
     contact_point_velocity,
     drift_loss,
     estimation_loss,
@@ -35,6 +36,7 @@ def one_sample(motion: list[float], **changes: torch.Tensor) -> Targets:
         "motion": torch.tensor([[motion]]),
         "previous_velocity": torch.zeros(1, 1, 3),
         "contact_velocity": torch.zeros(1, 1, 4, 3),
+        "contact": torch.ones(1, 1, 4),
         "dt": torch.full((1, 1, 1), DT),
         "valid": torch.ones(1, 1),
     }
@@ -46,6 +48,7 @@ def random_targets(batch: int, samples: int) -> Targets:
         torch.randn(batch, samples, 9) * DT,
         torch.randn(batch, samples, 3),
         torch.randn(batch, samples, 4, 3),
+        (torch.rand(batch, samples, 4) < 0.5).float(),
         torch.full((batch, samples, 1), DT),
         torch.ones(batch, samples),
     )
@@ -122,6 +125,40 @@ def test_foot_loss_moves_attention_to_the_foot_at_rest():
     assert torch.isfinite(attention.grad).all()
 
 
+def test_attention_losses_by_hand():
+    # Legs get 0.3, 0.1, 0, 0.1, and the first and the third stand: 0.1 + 0.1 is on feet in swing.
+    # Shares 0.6, 0.2, 0, 0.2 of A = 0.5: 0.5 (0.36 + 0.04 + 0.04) = 0.22. The second sample does not count.
+    attention = torch.tensor([[[0.3, 0.2, 0.3, 0.1, 0.0, 0.1], [0.0, 0.0, 0.0, 1.0, 0.0, 0.0]]])
+    contact = torch.tensor([[[1.0, 0, 1, 0], [0.0, 0, 0, 0]]])
+    swing, spread = attention_losses(attention, contact, torch.tensor([[1.0, 0.0]]))
+    assert swing.item() == pytest.approx(0.2)
+    assert spread.item() == pytest.approx(0.22, rel=1e-4)
+
+
+@pytest.mark.parametrize(("standing", "pull"), [(0, 1), (4, 0)], ids=["in flight", "on all feet"])
+def test_attention_leaves_the_legs_only_where_none_stands(standing, pull):
+    scale = torch.tensor(1.0, requires_grad=True)
+    legs = torch.tensor([0.1, 0.2, 0.05, 0.15]) * scale
+    attention = torch.cat((0.5 * (1 - legs.sum()).expand(2), legs))[None, None]
+    contact = torch.full((1, 1, 4), float(standing > 0))
+    swing, spread = attention_losses(attention, contact, torch.ones(1, 1))
+    (gradient,) = torch.autograd.grad(swing + spread, scale)
+    # The scale times 0.5 is the legs' attention; spread alone has no say in it.
+    assert gradient.item() == pytest.approx(0.5 * pull, abs=1e-5)
+
+
+def test_spread_moves_attention_to_the_foot_that_gets_least():
+    legs = torch.tensor([0.3, 0.1, 0.05, 0.05])
+    attention = torch.cat((torch.full((2,), 0.25), legs))[None, None].requires_grad_()
+    _, spread = attention_losses(attention, torch.ones(1, 1, 4), torch.ones(1, 1))
+    spread.backward()
+    assert attention.grad is not None
+    of_legs = attention.grad[0, 0, 2:]
+    assert of_legs[0] > of_legs[1] > of_legs[2]
+    even = torch.full((1, 1, 6), 1 / 6)
+    assert attention_losses(even, torch.ones(1, 1, 4), torch.ones(1, 1))[1].item() == pytest.approx(1 / 6, rel=1e-4)
+
+
 def test_drift_loss_by_hand():
     # Errors of 0.5 and -0.4 m/s in x average to 0.05 (beta 0.1: 0.0125 / 3); a third sample does not count.
     # Errors of 0.3 and 0.3 rad/s about z average to 0.3 (linear: 0.25 / 3).
@@ -132,6 +169,7 @@ def test_drift_loss_by_hand():
         torch.zeros(1, 3, 9),
         torch.zeros(1, 3, 3),
         torch.zeros(1, 3, 4, 3),
+        torch.ones(1, 3, 4),
         torch.full((1, 3, 1), DT),
         torch.tensor([[1.0, 1, 0]]),
     )
@@ -144,7 +182,8 @@ def test_drift_loss_does_not_see_noise_that_averages_out():
     noise = torch.randn(1, 400, 9, generator=torch.Generator().manual_seed(0)) * 0.1 * DT
     noise -= noise.mean(1, keepdim=True)
     zeros = torch.zeros(1, 400, 9)
-    targets = Targets(zeros, zeros[..., :3], torch.zeros(1, 400, 4, 3), torch.full((1, 400, 1), DT), torch.ones(1, 400))
+    feet, dt, ones = torch.zeros(1, 400, 4, 3), torch.full((1, 400, 1), DT), torch.ones(1, 400, 4)
+    targets = Targets(zeros, zeros[..., :3], feet, ones, dt, ones[..., 0])
     assert max(drift_loss(noise, targets, 0.02)).item() < 1e-9
     assert min(estimation_loss(noise, targets, 0.1)[:2]).item() > 1e-3
 
@@ -153,11 +192,14 @@ def test_total_is_the_weighted_sum():
     torch.manual_seed(0)
     motion, attention = torch.randn(2, 5, 9) * DT, torch.softmax(torch.randn(2, 5, 6), -1)
     targets = random_targets(2, 5)
-    config = LossConfig(estimation=2, model=3, foot=5, displacement=7, rotation=11, velocity=13, drift=17)
+    config = LossConfig(
+        estimation=2, model=3, foot=5, displacement=7, rotation=11, velocity=13, drift=17, swing=19, spread=23
+    )
     terms = total_loss(motion, attention, targets, config)
     estimation = 7 * terms.displacement + 11 * terms.rotation + 13 * terms.velocity
     drift = 7 * terms.drift_displacement + 11 * terms.drift_rotation
-    torch.testing.assert_close(terms.total, 2 * estimation + 3 * terms.model + 5 * terms.foot + 17 * drift)
+    of_attention = 5 * terms.foot + 19 * terms.swing + 23 * terms.spread
+    torch.testing.assert_close(terms.total, 2 * estimation + 3 * terms.model + of_attention + 17 * drift)
 
 
 def test_padding_changes_nothing():

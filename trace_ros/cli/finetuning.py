@@ -21,6 +21,7 @@ from trace_ros.baselines.registry import TRACE, load_estimator
 from trace_ros.cli.common import console, errors, progress_bar, say, write_json
 from trace_ros.cli.training import StopOnSignal
 from trace_ros.errors import TraceError
+from trace_ros.estimator.checkpoint import Card, ModelCard, load_model
 from trace_ros.evaluation.metrics import MetricSettings
 from trace_ros.evaluation.runner import Evaluation, evaluate_run, file_names
 from trace_ros.resources import models_directory
@@ -32,6 +33,7 @@ from trace_ros.training.finetuning_data import Track, with_reference
 from trace_ros.training.finetuning_method import FineTunedMethod, fine_tuned
 from trace_ros.training.finetuning_splits import NamedLog, Split, assign_splits, check_recordings, fingerprint
 from trace_ros.training.finetuning_state import load_finetuning, weights_fingerprint
+from trace_ros.training.level_fit import HORIZON_S, climb_error, fit_level, with_level
 
 _DEFAULT_MODEL = "trace.pt"
 REPORT_FILE = "report.json"
@@ -188,7 +190,9 @@ def _job(
         referenced = with_reference(str(log.path), log.log, robot, plan.config.reference)
         for note in referenced.notes:
             say(f"note: {log.path.name}: {note}")
-        judged, torn = (referenced.log, ()) if log.split == "training" else referenced.in_one_world()
+        judged, torn = referenced.in_one_world()
+        if log.split == "training":
+            torn = ()  # its windows are cut from all of it; only the level asks for one world
         for note in torn:
             say(f"note: {log.path.name}: {note}")
         fitting.append(replace(log, log=judged, notes=(*referenced.notes, *torn)))
@@ -282,7 +286,7 @@ def run(job: Job, settings: MetricSettings, threads: int, json_file: Path | None
             )
             return False
     try:
-        _finish(job, settings, json_file)
+        _finish(job, settings, threads, json_file)
     except KeyboardInterrupt:
         say(
             "stopped: training is done, but the new model was not compared with the base model to the end; go on with "
@@ -292,14 +296,17 @@ def run(job: Job, settings: MetricSettings, threads: int, json_file: Path | None
     return True
 
 
-def _finish(job: Job, settings: MetricSettings, json_file: Path | None) -> None:
-    """Export, judge, and tell."""
+def _finish(job: Job, settings: MetricSettings, threads: int, json_file: Path | None) -> None:
+    """Export, level, judge, and tell."""
     training = job.run
     card = training.card(_versions())
     training.export(card, job.model_path)
+    card, level = _level(job, card, threads)
+    if level is not None:
+        training.export(card, job.model_path)
     judged = _judge(job, settings)
     # Figures of logs that were not trained on belong to the model.
-    finetuning = {**card.figures["finetuning"], "judged": judged}
+    finetuning = {**card.figures["finetuning"], "level": level, "judged": judged}
     card = card.model_copy(update={"figures": {"finetuning": finetuning}})
     card_path = training.export(card, job.model_path)
     result = {
@@ -317,6 +324,7 @@ def _finish(job: Job, settings: MetricSettings, json_file: Path | None) -> None:
         "updates": training.updates,
         "training_hours": training.elapsed_s / 3600,
         "best_epoch": training.best_epoch,
+        "level": level,
         "history": training.history,
         "judged": judged,
     }
@@ -328,6 +336,41 @@ def _finish(job: Job, settings: MetricSettings, json_file: Path | None) -> None:
     if json_file is not None:
         write_json(json_file, result)
         console.print(f"wrote {json_file}", highlight=False, soft_wrap=True)
+
+
+def _level(job: Job, card: Card, threads: int) -> tuple[Card, dict[str, Any] | None]:
+    """The card with the level that the training logs tell of, and what was found; None where nothing is levelled."""
+    if not job.run.config.level or not isinstance(card, ModelCard) or card.height is None:
+        return card, None
+    model = load_model(job.model_path)
+    logs = [log.log for log in job.logs if log.split == "training"]
+    with progress_bar() as progress:
+        task = progress.add_task("level of the feet", total=3 * sum(map(len, logs)))
+        fit = fit_level(model, job.robot, logs, threads, lambda done: progress.update(task, completed=done))
+    if fit is None:
+        say(f"the level of the feet is not fitted: no training log has a reference over {HORIZON_S:g} s")
+        return card, None
+    before = card.height.level
+    card = with_level(card, fit.level)
+    assert card.height is not None
+    errors_m = [climb_error(model, job.robot, logs, level, threads) for level in (before, card.height.level)]
+    roll, pitch = card.height.level
+    if (roll, pitch) == before:
+        verdict = "nothing significant, left as it is"
+    else:
+        verdict = f"height over {HORIZON_S:g} s of the training logs {errors_m[0]:.3f} m -> {errors_m[1]:.3f} m"
+    say(
+        f"level of the feet in the body: roll {roll:+.4f}, pitch {pitch:+.4f} rad "
+        f"(sigma {fit.sigma[0]:.4f}, {fit.sigma[1]:.4f}, {fit.windows} windows): {verdict}"
+    )
+    return card, {
+        "before": list(before),
+        "level": [roll, pitch],
+        "sigma": list(fit.sigma),
+        "windows": fit.windows,
+        "horizon_s": HORIZON_S,
+        "training_height_error_m": errors_m,
+    }
 
 
 def _judge(job: Job, settings: MetricSettings) -> list[dict[str, Any]]:

@@ -20,6 +20,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
+from scipy.spatial.transform import Rotation
 
 from trace_ros.estimator.recurrence import recurrence
 from trace_ros.logs import LEGS
@@ -42,17 +43,32 @@ _NOTHING = 1e-12
 """m^2 times attention squared; less is none."""
 
 
+LARGEST_LEVEL = 0.2
+"""rad; more is no fault of encoders, but a wrong URDF or mounting of the IMU."""
+
+_Level = Annotated[float, Field(ge=-LARGEST_LEVEL, le=LARGEST_LEVEL)]
+
+
 class HeightSettings(BaseModel):
     """When the feet's height takes the place of the network's own.
 
     Attributes:
         time: s; for as long the network's vertical motion counts.
         stride: s; time constant over which the plane through the feet is averaged.
+        level: rad, roll and pitch by which the feet are turned about the body before they are believed: what zeros of
+            the encoders and an IMU that is not quite straight make of level ground (`trace_ros.training.level_fit`).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     time: Annotated[float, Field(gt=0)] = 1.0
     stride: Annotated[float, Field(gt=0)] = 0.5
+    level: tuple[_Level, _Level] = (0.0, 0.0)
+
+    def levelling(self) -> FloatArray | None:
+        """(3, 3) from the feet as they are measured to the body; None where that is the same."""
+        if not any(self.level):
+            return None
+        return np.asarray(Rotation.from_euler("xyz", (*self.level, 0.0)).as_matrix())
 
 
 class HeightByFeet:
@@ -60,6 +76,8 @@ class HeightByFeet:
 
     def __init__(self, settings: HeightSettings) -> None:
         self._time, self._stride = settings.time, settings.stride
+        levelling = settings.levelling()
+        self._levelling = None if levelling is None else tuple(levelling.ravel().tolist())
         self.reset()
 
     def reset(self) -> None:
@@ -116,6 +134,11 @@ class HeightByFeet:
         xx, xy, xz = 1 - 2 * (qy * qy + qz * qz), 2 * (qx * qy - qz * qw), 2 * (qx * qz + qy * qw)
         yx, yy, yz = 2 * (qx * qy + qz * qw), 1 - 2 * (qx * qx + qz * qz), 2 * (qy * qz - qx * qw)
         zx, zy, zz = 2 * (qx * qz - qy * qw), 2 * (qy * qz + qx * qw), 1 - 2 * (qx * qx + qy * qy)
+        if self._levelling is not None:
+            a, b, c, d, e, f, g, h, i = self._levelling
+            xx, xy, xz = xx * a + xy * d + xz * g, xx * b + xy * e + xz * h, xx * c + xy * f + xz * i
+            yx, yy, yz = yx * a + yy * d + yz * g, yx * b + yy * e + yz * h, yx * c + yy * f + yz * i
+            zx, zy, zz = zx * a + zy * d + zz * g, zx * b + zy * e + zz * h, zx * c + zy * f + zz * i
         total = sx = sy = sz = sxx = sxy = syy = sxz = syz = 0.0
         for leg in range(LEGS):
             fx, fy, fz = feet[3 * leg : 3 * leg + 3]
@@ -214,7 +237,9 @@ def _upright_rates(
 ) -> tuple[FloatArray, HeightState]:
     """Of a robot that is upright; the plane is averaged ``anew`` (R,) from some steps on."""
     feet, attention, rotation, moved, dt = walked
-    standing = np.einsum("nij,nkj->nki", rotation, feet)
+    levelling = settings.levelling()
+    turned = rotation if levelling is None else rotation @ levelling
+    standing = np.einsum("nij,nkj->nki", turned, feet)
     first = np.einsum("nk,nki->ni", attention, standing)
     total = attention.sum(axis=1)
     second = np.einsum("nk,nki,nkj->nij", attention, standing, standing)

@@ -158,7 +158,7 @@ def closed_loop(network: TraceNetwork, rows: Tensor, initial: Tensor | None = No
 
     Args:
         network: the network.
-        rows: (B, rows, 68) packed rollouts; the first 29 rows fill the window with the true feedback.
+        rows: (B, rows, 72) packed rollouts; the first 29 rows fill the window with the true feedback.
         initial: (B, 4) roll, pitch, vx, vy that the loop starts from; the truth by default.
     """
     running = stepper(network)
@@ -180,7 +180,7 @@ def closed_loop(network: TraceNetwork, rows: Tensor, initial: Tensor | None = No
 
 
 def true_poses(rows: Tensor) -> Poses:
-    """The poses that the labels of packed rollouts (B, rows, 68) add up to, from the same start as `closed_loop`."""
+    """The poses that the labels of packed rollouts (B, rows, 72) add up to, from the same start as `closed_loop`."""
     rotation = attitude(rows[:, PREFIX, obs.ROLL_PITCH].double())
     position = torch.zeros_like(rotation[..., 0])
     positions, rotations = [], []

@@ -1,9 +1,9 @@
 """Rollouts as the network trains on them: fixed-length rows of numbers, and segments cut from them.
 
 A row holds one sample: the observation with the *true* previous roll, pitch, vx, vy in the fed-back channels (47), the
-motion since the previous sample (9), and what the legs add at the contact points (12). Torque that the measured log
-lacks is NaN, as for the estimator; joint velocity is differentiated as there. Rows after the end of a rollout are
-zero, which a sampling interval never is: that marks them.
+motion since the previous sample (9), what the legs add at the contact points (12), and which feet are in contact (4).
+Torque that the measured log lacks is NaN, as for the estimator; joint velocity is differentiated as there. Rows after
+the end of a rollout are zero, which a sampling interval never is: that marks them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ PREFIX = obs.WINDOW - 1
 
 MOTION = slice(obs.OBSERVATION_SIZE, obs.OBSERVATION_SIZE + OUTPUT_SIZE)
 CONTACT_VELOCITY = slice(MOTION.stop, MOTION.stop + 12)
-ROW_SIZE = CONTACT_VELOCITY.stop
+CONTACT = slice(CONTACT_VELOCITY.stop, CONTACT_VELOCITY.stop + 4)
+ROW_SIZE = CONTACT.stop
 _RARE = 1e-3
 """Share of the sampling intervals that are too seldom for the network to learn."""
 _STAMP_TOLERANCE = 0.01
@@ -107,10 +108,11 @@ class FeedbackNoise(BaseModel):
 
 
 def pack(rollout: SimulatedRollout, robot: RobotDescription, rows: int) -> Rows:
-    """Turn a rollout into ``(rows, 68)`` numbers; what is longer is cut, what is shorter padded with zeros.
+    """Turn a rollout into ``(rows, 72)`` numbers; what is longer is cut, what is shorter padded with zeros.
 
     The first sample has no predecessor and gives no row. Labels follow equations (3) to (6) of the paper; foot
-    velocities use the clean joint and body velocities. Samples may be any time apart.
+    velocities use the clean joint and body velocities. Samples may be any time apart. Without contact labels all feet
+    count as in contact.
 
     Raises:
         TraceError: the log has no reference at its own stamps, or the clean one no joint velocity.
@@ -152,11 +154,12 @@ def pack(rollout: SimulatedRollout, robot: RobotDescription, rows: int) -> Rows:
         omega[now], clean.joint_velocity[now], position, linear, angular, normal[now], robot.foot_radius
     )
     packed[:count, CONTACT_VELOCITY] = contact.reshape(count, 12)
+    packed[:count, CONTACT] = 1.0 if clean.contact is None else clean.contact[now]
     return packed
 
 
 def told_at_feet(rows: Tensor, feet: FootChannels | None) -> Tensor:
-    """Packed rows (..., 68), the legs as a network is told of them: by ``feet``, or as they are where it is None."""
+    """Packed rows (..., 72), the legs as a network is told of them: by ``feet``, or as they are where it is None."""
     if feet is None:
         return rows
     told, values = rows.clone(), rows.double().numpy()
@@ -186,7 +189,7 @@ def make_segment(
     """Noise on the fed-back inputs, and targets that pull their tilt back to gravity.
 
     Args:
-        rows: (B, T + 29, 68) as `pack` makes them.
+        rows: (B, T + 29, 72) as `pack` makes them.
         offsets: (B, 4) of `FeedbackNoise.draw_offsets`; the same for all segments of a rollout.
         noise: of the fed-back channels.
         tilt_correction_rate: 1/s; see `losses.tilt_correction`. 0 asks for the true increment.
@@ -200,7 +203,7 @@ def make_targets(rows: Tensor, tilt_offset: Tensor, tilt_correction_rate: float)
     """What the outputs at the last T rows are held to.
 
     Args:
-        rows: (B, T + 29, 68) as `pack` makes them.
+        rows: (B, T + 29, 72) as `pack` makes them.
         tilt_offset: (B, T, 2), or what broadcasts to it: by how much the fed-back roll and pitch are off, rad.
         tilt_correction_rate: 1/s; see `losses.tilt_correction`. 0 asks for the true increment.
     """
@@ -217,6 +220,7 @@ def make_targets(rows: Tensor, tilt_offset: Tensor, tilt_correction_rate: float)
         motion=motion,
         previous_velocity=rows[:, PREFIX - 1 : -1, MOTION][..., VELOCITY],
         contact_velocity=current[..., CONTACT_VELOCITY].unflatten(-1, (4, 3)),
+        contact=current[..., CONTACT],
         dt=dt,
         valid=valid.squeeze(-1).to(rows.dtype),
     )
@@ -232,7 +236,7 @@ def _mean_and_deviation(values: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def measure_intervals(rollouts: Tensor) -> tuple[float, float]:
-    """Shortest and longest sampling interval (s) of packed rollouts (n, rows, 68), but for a thousandth at either end.
+    """Shortest and longest sampling interval (s) of packed rollouts (n, rows, 72), but for a thousandth at either end.
 
     One percent wider, since a robot's stamps are not exactly on its period.
 
@@ -248,7 +252,7 @@ def measure_intervals(rollouts: Tensor) -> tuple[float, float]:
 
 
 def samples_of(rollouts: Tensor) -> Tensor:
-    """The samples of packed rollouts (n, rows, 68), without padding. ``-> (m, 68)``, float64.
+    """The samples of packed rollouts (n, rows, 72), without padding. ``-> (m, 72)``, float64.
 
     Raises:
         TraceError: there is none.
@@ -284,7 +288,7 @@ def measure_normalisation(rollouts: Tensor, config: NetworkConfig, correction_sp
     not count; where it always is, mean 0 and scale 1 stand for it.
 
     Args:
-        rollouts: (n, rows, 68) as `pack` makes them.
+        rollouts: (n, rows, 72) as `pack` makes them.
         config: says how inputs are transformed and what the head predicts.
         correction_spread: standard deviation of the tilt correction that is asked for on top of the true rotation,
             rad/s.

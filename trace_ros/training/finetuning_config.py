@@ -119,6 +119,8 @@ class FineTuningConfig(BaseModel):
         optimiser: Adam, epochs, batches.
         reference: what is asked of it.
         validation: what decides which epoch is best.
+        level: whether the height by the feet, where the model has it, is levelled by the references of the training
+            logs (`trace_ros.training.level_fit`, our extension).
         seed: of the order of the windows.
     """
 
@@ -130,6 +132,7 @@ class FineTuningConfig(BaseModel):
     optimiser: FineTuningOptimiser = FineTuningOptimiser()
     reference: ReferenceConfig = ReferenceConfig()
     validation: FineTuningValidation = FineTuningValidation()
+    level: bool = True
     seed: Seed = 0
 
     @model_validator(mode="after")

@@ -82,7 +82,7 @@ class Learner(ABC, Generic[Network, Config]):
 
     @abstractmethod
     def measure(self, rollouts: Tensor) -> tuple[Tensor, ...]:
-        """Arguments for the network's ``set_normalisation`` from packed rollouts (n, rows, 68)."""
+        """Arguments for the network's ``set_normalisation`` from packed rollouts (n, rows, 72)."""
 
     def normalise(self, network: Network, measured: tuple[Tensor, ...]) -> None:
         """Tell a network what `measure` gave."""
@@ -90,12 +90,12 @@ class Learner(ABC, Generic[Network, Config]):
         set_normalisation(*measured)
 
     def prepare(self, rows: Tensor) -> Tensor:
-        """A packed rollout (rows, 68), or several, as lanes hold it; by default as it is."""
+        """A packed rollout (rows, 72), or several, as lanes hold it; by default as it is."""
         return rows
 
     @abstractmethod
     def segment(self, rows: Tensor, offsets: Tensor, generator: torch.Generator) -> Segment:
-        """From rows (B, T + history, 68) to inputs and targets.
+        """From rows (B, T + history, 72) to inputs and targets.
 
         Args:
             rows: of `prepare`.
@@ -114,7 +114,7 @@ class Learner(ABC, Generic[Network, Config]):
 
         Args:
             network: as it is now.
-            rows: (B, T + history, 68).
+            rows: (B, T + history, 72).
             offsets: (B, 4) of `FeedbackNoise.draw_offsets`.
             hidden: (B, hidden) before the segment.
             feedback: of the lanes; moves on by the segment.
@@ -137,7 +137,7 @@ class Learner(ABC, Generic[Network, Config]):
 
     @abstractmethod
     def evaluate(self, network: Network, rollouts: Tensor) -> dict[str, float]:
-        """Figures of a network on held-out packed rollouts (n, rows, 68)."""
+        """Figures of a network on held-out packed rollouts (n, rows, 72)."""
 
     @abstractmethod
     def card(self, fields: dict[str, Any]) -> Card:

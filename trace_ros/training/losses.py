@@ -1,4 +1,4 @@
-"""The three losses of the paper's section "Training Losses", our drift loss, and our tilt correction of the target.
+"""The three losses of the paper's section "Training Losses", ours of drift and attention, and our tilt correction.
 
 Increments are compared in units of dt (m/s and rad/s): the paper leaves weights and scale open, and in these units the
 three parts of the estimation loss are of comparable size. All losses are means over the samples that ``valid`` marks.
@@ -30,6 +30,7 @@ class LossConfig(BaseModel):
         beta: where Smooth L1 turns from quadratic to linear, m/s and rad/s.
         drift: weight of the drift loss (our extension; 0 switches it off), see `drift_loss`.
         drift_beta: its own beta, m/s and rad/s.
+        swing, spread: weights of our losses of the attention, see `attention_losses`; 0 switches them off.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -42,6 +43,8 @@ class LossConfig(BaseModel):
     beta: Annotated[float, Field(gt=0)] = 0.1
     drift: Weight = 1.0
     drift_beta: Annotated[float, Field(gt=0)] = 0.02
+    swing: Weight = 0.0
+    spread: Weight = 0.0
 
 
 class Targets(NamedTuple):
@@ -52,6 +55,7 @@ class Targets(NamedTuple):
         previous_velocity: (B, T, 3) true body velocity of the previous sample, in the previous body frame, m/s.
         contact_velocity: (B, T, 4, 3) velocity of each contact point relative to the body's own, m/s; see
             `contact_point_velocity`.
+        contact: (B, T, 4) 1 for a foot in contact, else 0.
         dt: (B, T, 1) s.
         valid: (B, T) 1 where the sample counts, else 0.
     """
@@ -59,6 +63,7 @@ class Targets(NamedTuple):
     motion: Tensor
     previous_velocity: Tensor
     contact_velocity: Tensor
+    contact: Tensor
     dt: Tensor
     valid: Tensor
 
@@ -69,7 +74,7 @@ class LossTerms(NamedTuple):
     Attributes:
         total: weighted sum.
         estimation: weighted sum of displacement, rotation and velocity.
-        model, foot: unweighted.
+        model, foot, swing, spread: unweighted.
         drift: weighted sum of drift_displacement and drift_rotation.
         displacement, rotation, velocity, drift_displacement, drift_rotation: unweighted.
         leg_attention: mean total attention on legs (no loss).
@@ -79,6 +84,8 @@ class LossTerms(NamedTuple):
     estimation: Tensor
     model: Tensor
     foot: Tensor
+    swing: Tensor
+    spread: Tensor
     drift: Tensor
     displacement: Tensor
     rotation: Tensor
@@ -148,6 +155,28 @@ def foot_loss(velocity: Tensor, attention: Tensor, contact_velocity: Tensor, val
     return masked_mean(loss, valid), masked_mean(total.detach().squeeze(-1), valid)
 
 
+def attention_losses(attention: Tensor, contact: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+    """Our extension: attention on feet that do not stand, and how unevenly the legs share theirs.
+
+    A foot that has just lifted off is still slow, and a joint reading is some milliseconds old: by its speed alone it
+    passes for one that stands. The simulator knows better. Nor does the foot velocity loss mind if one standing foot
+    gets all that the legs get, but whoever asks the attention which feet stand does.
+
+    Args:
+        attention: (B, T, 6) head-mean attention over all tokens.
+        contact: (B, T, 4) 1 for a foot in contact, else 0.
+        valid: (B, T).
+
+    Returns:
+        ``sum_i alpha_i (1 - c_i)``, whose gradient also takes attention from the legs where none stands, and
+        ``sg(A) sum_i (alpha_i / A)^2``, which is A for one leg alone and A/4 for all alike.
+    """
+    legs = attention[..., LEG_TOKENS]
+    total = legs.sum(-1, keepdim=True)
+    uneven = (legs / (total + 1e-6)).square().sum(-1) * total.detach().squeeze(-1)
+    return masked_mean((legs * (1 - contact)).sum(-1), valid), masked_mean(uneven, valid)
+
+
 def drift_loss(motion: Tensor, targets: Targets, beta: float) -> tuple[Tensor, Tensor]:
     """Our extension: Smooth L1 of the *mean* error of the increments over a sequence, in units of dt.
 
@@ -167,19 +196,23 @@ def drift_loss(motion: Tensor, targets: Targets, beta: float) -> tuple[Tensor, T
 
 
 def total_loss(motion: Tensor, attention: Tensor, targets: Targets, config: LossConfig) -> LossTerms:
-    """Equation (8): ``w_est L_est + w_model L_model + w_foot L_foot``, plus our drift loss, with its parts."""
+    """Equation (8): ``w_est L_est + w_model L_model + w_foot L_foot``, plus our own losses, with its parts."""
     displacement, rotation, velocity = estimation_loss(motion, targets, config.beta)
     estimation = config.displacement * displacement + config.rotation * rotation + config.velocity * velocity
     model = model_loss(motion, targets.previous_velocity, targets.dt, targets.valid, config.beta)
     foot, leg_attention = foot_loss(motion[..., VELOCITY], attention, targets.contact_velocity, targets.valid)
+    swing, spread = attention_losses(attention, targets.contact, targets.valid)
     drift_displacement, drift_rotation = drift_loss(motion, targets, config.drift_beta)
     drift = config.displacement * drift_displacement + config.rotation * drift_rotation
     total = config.estimation * estimation + config.model * model + config.foot * foot + config.drift * drift
+    total = total + config.swing * swing + config.spread * spread
     return LossTerms(
         total,
         estimation,
         model,
         foot,
+        swing,
+        spread,
         drift,
         displacement,
         rotation,

@@ -22,7 +22,7 @@ class MlpTraining(TrainingConfig):
 
     Attributes:
         network: sizes and parametrisation.
-        loss: weights; ``foot`` must be 0.
+        loss: weights; ``foot``, ``swing`` and ``spread`` must be 0.
         height: must be None.
     """
 
@@ -33,8 +33,8 @@ class MlpTraining(TrainingConfig):
 
     @model_validator(mode="after")
     def _nothing_by_attention(self) -> MlpTraining:
-        if self.loss.foot:
-            raise ValueError("loss.foot: there is no foot loss without attention, it must be 0")
+        if given := [name for name in ("foot", "swing", "spread") if getattr(self.loss, name)]:
+            raise ValueError(f"loss.{given[0]}: there is no such loss without attention, it must be 0")
         if self.height is not None:
             raise ValueError("height: without attention nothing tells which feet stand, it must be null")
         return self

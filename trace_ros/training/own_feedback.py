@@ -36,7 +36,7 @@ class OwnFeedback:
 
         Args:
             network: as it is now.
-            rows: (B, T + 29, 68) packed; the fed-back channels hold the truth.
+            rows: (B, T + 29, 72) packed; the fed-back channels hold the truth.
             offsets: (B, 4) by how much roll, pitch, vx and vy are off where a lane begins.
             hidden: (B, hidden) the GRU's state before the segment.
 

@@ -246,7 +246,7 @@ class Pretraining:
         )
 
     def _held_out_rollouts(self, monitor: Monitor) -> Tensor:
-        """(n, rows, 68) of another seed than training; simulated once a run."""
+        """(n, rows, 72) of another seed than training; simulated once a run."""
         path = (self._kept or self.output) / VALIDATION_FILE
         if not path.exists():
             monitor.note(f"simulating {self.config.validation.rollouts} held-out rollouts")

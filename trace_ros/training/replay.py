@@ -52,7 +52,7 @@ def chunk_seed(seed: int, chunk: int) -> int:
 def simulate_chunk(
     source: RolloutSource, robot: RobotDescription, seed: int, chunk: int, count: int, rows: int
 ) -> NDArray[np.float32]:
-    """Simulate and pack one chunk. ``-> (at most count, rows, 68)``.
+    """Simulate and pack one chunk. ``-> (at most count, rows, 72)``.
 
     Raises:
         TraceError: no rollout survived (every robot fell at once).
@@ -105,7 +105,7 @@ class Replay:
         return self._newest
 
     def chunk(self, number: int) -> NDArray[np.float32]:
-        """A chunk's rollouts (n, rows, 68), mapped into memory.
+        """A chunk's rollouts (n, rows, 72), mapped into memory.
 
         Raises:
             TraceError: the file is missing or damaged.
@@ -127,7 +127,7 @@ class Replay:
         return array
 
     def rollout(self, chunk: int, index: int) -> Tensor:
-        """One packed rollout (rows, 68), copied."""
+        """One packed rollout (rows, 72), copied."""
         return torch.from_numpy(np.array(self.chunk(chunk)[index]))
 
     def draw(self, newest: int, generator: torch.Generator) -> tuple[int, int]:
