@@ -280,7 +280,9 @@ def test_logs_are_judged_with_the_models_own_covariance(trace, files):
     assert (files / "model.pt").read_bytes() == before
 
     for arguments, message in (
-        (("one.npz", "--write"), "--write is for simulated walks, and logs are given"),
+        (("one.npz", "--write"), "--write: of logs nothing is fitted that could be written, but with --level"),
+        (("one.npz", "--level"), "--level: model.pt takes its height from its network, not from the feet"),
+        (("--level",), "--level is for logs, and none is given"),
         (("one.npz", "--seeds", "3"), "--seeds is for simulated walks"),
         (("one.npz", "--folds", "2"), "--folds is for simulated walks"),
         (("blind.npz",), "has no reference"),

@@ -77,6 +77,15 @@ def test_zeros_of_the_encoders_do_the_same(model, walk):
     assert after < 0.7 * before
 
 
+def test_few_motions_that_agree_by_chance_are_not_significant(model, walk, monkeypatch):
+    """One motion can be explained to the last micrometre; a height is not known as well as that."""
+    monkeypatch.setattr(level_fit, "HORIZON_S", 30.0)
+    fit = fit_level(model, ROBOT, [tilted(walk, 0.0, 0.002)])
+    assert fit is not None and fit.windows <= 2
+    assert fit.level == (0.0, 0.0)
+    assert fit.sigma[1] > 0.0008
+
+
 def test_what_was_levelled_before_is_gone_on_from(model, walk):
     """Fitted twice it stays, also where the first is at the end of its range."""
     log = tilted(walk, 0.0, PITCHED)

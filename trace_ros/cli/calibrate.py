@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from trace_ros.evaluation.courses import CourseRun
 
 
-_OF_WALKS = ("courses", "seeds", "held_out", "folds", "changes", "write", "cache", "jobs")
+_OF_WALKS = ("courses", "seeds", "held_out", "folds", "changes", "cache", "jobs")
 _OF_READING = ("imu_topic", "joint_topic", "reference_topic", "imu_mounting", "imu_frame", "torque_source")
-_OF_LOGS = (*_OF_READING, "start", "end")
+_OF_LOGS = (*_OF_READING, "start", "end", "level")
 """Parameters that mean nothing without simulated walks, or without logs."""
 
 
@@ -78,7 +78,11 @@ def calibrate(
             "input_limit=5, input_limit=null; may be repeated.",
         ),
     ] = None,
-    write: Annotated[bool, typer.Option("--write", help="Put the fit into the model and its card.")] = False,
+    level: Annotated[
+        bool,
+        typer.Option("--level", help="With logs: also fit how level the robot's feet are in its body, for its height."),
+    ] = False,
+    write: Annotated[bool, typer.Option("--write", help="Put what was fitted into the model and its card.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Write the picture of the reliability here (PNG).")] = None,
     json_file: JsonOption = None,
     imu_topic: ImuOption = None,
@@ -92,15 +96,18 @@ def calibrate(
 ) -> None:
     """Fit the pose and twist covariance to a model's errors on simulated walks, and judge it on others.
 
-    With logs nothing is simulated or fitted: the model's own covariance of the pose is held against their reference.
+    With logs nothing is simulated: the model's own covariance of the pose is held against their reference, and nothing
+    is fitted but, with --level, how level the feet are.
     """
     check_picture(plot, json_file)
     check_output(json_file)
     if logs:
         refuse_given(context, "is for simulated walks, and logs are given", _OF_WALKS)
+        if write and not level:
+            raise TraceError("--write: of logs nothing is fitted that could be written, but with --level")
         topics = chosen_topics(imu_topic, joint_topic, reference_topic)
         reading = read_settings(imu_mounting, imu_frame, torque_source)
-        judge_on_logs(logs, robot, model, topics, reading, (start, end), config, plot, json_file)
+        judge_on_logs(logs, robot, model, topics, reading, (start, end), config, plot, json_file, level, write)
         return
     refuse_given(context, "is for logs, and none is given", _OF_LOGS)
     if keep and changes:

@@ -36,11 +36,14 @@ def judge_on_logs(
     config: Path | None,
     plot: Path | None,
     json_file: Path | None,
+    level: bool = False,
+    write: bool = False,
 ) -> None:
     """Print how many errors of the relative pose lie within 1, 2 and 3 sigma, on all logs and on each.
 
     Clock, mounting, tilt, gaps and jumps of the references are seen to as for ``trace finetune``. The twist is not
-    judged: references of real robots tell it poorly, if at all.
+    judged: references of real robots tell it poorly, if at all. With ``level`` the feet are levelled first, and with
+    ``write`` that goes into the model.
 
     Raises:
         TraceError: whatever is wrong with the model, a log or its reference; in the order in which it is cheap to find.
@@ -51,7 +54,8 @@ def judge_on_logs(
             raise TraceError(f"{path}: no such file or directory")
     # Imported here, so that --help and the other commands need not wait for torch and the plotting libraries.
     from trace_ros.cli.evaluation import check_span, cut_recorded
-    from trace_ros.estimator.checkpoint import load_model
+    from trace_ros.cli.levelling import fit_and_tell
+    from trace_ros.estimator.checkpoint import ModelCard, load_model, write_card
     from trace_ros.evaluation.calibration import judge, together
     from trace_ros.evaluation.calibration_plot import plot_calibration
     from trace_ros.evaluation.calibration_walks import CalibrationSettings, Walker
@@ -65,6 +69,8 @@ def judge_on_logs(
     file = model or models_directory() / description.name / "trace.pt"
     loaded = load_model(file)
     loaded.check_robot(description)
+    if level and not (isinstance(loaded.card, ModelCard) and loaded.card.height is not None):
+        raise TraceError(f"--level: {file} takes its height from its network, not from the feet (docs/training.md)")
     logs: list[SensorLog] = []
     named: list[NamedLog] = []
     for path in paths:
@@ -79,10 +85,17 @@ def judge_on_logs(
         logs.append(_longest_part(path, referenced, settings.horizon_s + settings.warm_up_s))
         named.append(NamedLog(path, "test", log, fingerprint(log)))
     check_recordings(named)
+    changed: dict[str, Any] = {}
+    found: dict[str, Any] | None = None
+    if level and (told := fit_and_tell(loaded, description, logs, "these logs")) is not None:
+        card, found = told
+        changed["height"] = card.height
+        if write:
+            console.print(f"wrote {file} and {write_card(file, card)}", highlight=False, soft_wrap=True)
     names = file_names([path.resolve().stem for path in paths])
     with progress_bar() as progress:
         task = progress.add_task("estimating", total=1.0)
-        walks = Walker(file, description, settings).over(
+        walks = Walker(file, description, settings, changed).over(
             logs, names, lambda done: progress.update(task, completed=done), poses_alone=True
         )
     # One by one: logs of different rates cannot be cut to pieces together.
@@ -113,6 +126,7 @@ def judge_on_logs(
             "joint_position": judgement.joint(),
             "scales": judgement.scales(),
             "by_log": {name: each.rows() for name, each in own.items()},
+            "level": found,
             "error_model": loaded.card.error_model.model_dump(mode="json"),
             "settings": settings.model_dump(mode="json"),
         }

@@ -19,6 +19,7 @@ from rich.table import Table
 from trace_ros.bags import ReadSettings, Topics, read_log
 from trace_ros.baselines.registry import TRACE, load_estimator
 from trace_ros.cli.common import console, errors, progress_bar, say, write_json
+from trace_ros.cli.levelling import fit_and_tell
 from trace_ros.cli.training import StopOnSignal
 from trace_ros.errors import TraceError
 from trace_ros.estimator.checkpoint import Card, ModelCard, load_model
@@ -33,7 +34,6 @@ from trace_ros.training.finetuning_data import Track, with_reference
 from trace_ros.training.finetuning_method import FineTunedMethod, fine_tuned
 from trace_ros.training.finetuning_splits import NamedLog, Split, assign_splits, check_recordings, fingerprint
 from trace_ros.training.finetuning_state import load_finetuning, weights_fingerprint
-from trace_ros.training.level_fit import HORIZON_S, climb_error, fit_level, with_level
 
 _DEFAULT_MODEL = "trace.pt"
 REPORT_FILE = "report.json"
@@ -340,37 +340,10 @@ def _finish(job: Job, settings: MetricSettings, threads: int, json_file: Path | 
 
 def _level(job: Job, card: Card, threads: int) -> tuple[Card, dict[str, Any] | None]:
     """The card with the level that the training logs tell of, and what was found; None where nothing is levelled."""
-    if not job.run.config.level or not isinstance(card, ModelCard) or card.height is None:
+    if not job.run.config.level or not isinstance(card, ModelCard):
         return card, None
-    model = load_model(job.model_path)
     logs = [log.log for log in job.logs if log.split == "training"]
-    with progress_bar() as progress:
-        task = progress.add_task("level of the feet", total=3 * sum(map(len, logs)))
-        fit = fit_level(model, job.robot, logs, threads, lambda done: progress.update(task, completed=done))
-    if fit is None:
-        say(f"the level of the feet is not fitted: no training log has a reference over {HORIZON_S:g} s")
-        return card, None
-    before = card.height.level
-    card = with_level(card, fit.level)
-    assert card.height is not None
-    errors_m = [climb_error(model, job.robot, logs, level, threads) for level in (before, card.height.level)]
-    roll, pitch = card.height.level
-    if (roll, pitch) == before:
-        verdict = "nothing significant, left as it is"
-    else:
-        verdict = f"height over {HORIZON_S:g} s of the training logs {errors_m[0]:.3f} m -> {errors_m[1]:.3f} m"
-    say(
-        f"level of the feet in the body: roll {roll:+.4f}, pitch {pitch:+.4f} rad "
-        f"(sigma {fit.sigma[0]:.4f}, {fit.sigma[1]:.4f}, {fit.windows} windows): {verdict}"
-    )
-    return card, {
-        "before": list(before),
-        "level": [roll, pitch],
-        "sigma": list(fit.sigma),
-        "windows": fit.windows,
-        "horizon_s": HORIZON_S,
-        "training_height_error_m": errors_m,
-    }
+    return fit_and_tell(load_model(job.model_path), job.robot, logs, "the training logs", threads) or (card, None)
 
 
 def _judge(job: Job, settings: MetricSettings) -> list[dict[str, Any]]:

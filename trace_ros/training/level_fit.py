@@ -37,6 +37,9 @@ _SPREAD = 0.02
 _STEP = 0.01
 """rad, of the derivatives; the climb is all but linear in the angles."""
 
+_LEAST_SCALE_M = 0.03
+"""Of what a height over the horizon is off by; few windows agree better than they know."""
+
 _ROUNDS = 10
 _HUBER = 1.5
 
@@ -176,7 +179,7 @@ def _solve(climbs: _Climbs, free: NDArray[np.bool_]) -> tuple[FloatArray, FloatA
     by_angle = climbs.by_angle * free
     for _ in range(_ROUNDS):
         error = climbs.missing - by_angle @ angles
-        scale = max(1.4826 * float(np.median(np.abs(error))), 1e-4)
+        scale = max(1.4826 * float(np.median(np.abs(error))), _LEAST_SCALE_M)
         weight = 1.0 / np.maximum(1.0, np.abs(error) / (_HUBER * scale)) / scale**2
         # Windows overlap by half: each tells as much as half a window of its own.
         weighted = 0.5 * by_angle * weight[:, None]
