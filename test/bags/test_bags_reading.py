@@ -418,14 +418,6 @@ def test_what_the_effort_is_can_be_said_of_any_log(tmp_path, go2):
                 read_log(path, go2, settings=ReadSettings(imu_mounting="urdf"))
 
 
-@pytest.mark.parametrize("name", ["log.npz", "log.csv"])
-def test_a_topic_named_for_a_file_without_topics_is_not_passed_over(tmp_path, go2, name):
-    write_log(tmp_path / name, read_bag(make_bag(tmp_path / "bag", normal(go2.joint_names)), go2), go2)
-    read_log(tmp_path / name, go2, Topics())
-    with pytest.raises(TraceError, match=rf"{name}: has no topics .* leave out the imu topic, joint states topic$"):
-        read_log(tmp_path / name, go2, Topics(imu="imu/data", joint_states="joints"))
-
-
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [

@@ -41,7 +41,8 @@ def tilted_walk():
 def test_logs_level_a_model_without_fine_tuning(trace, model, tmp_path, monkeypatch):
     """``trace calibrate LOG --level --write``: the card alone is another, and judged with it."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(level_fit, "HORIZON_S", 5.0)  # enough motions in 30 s
+    monkeypatch.setattr(level_fit, "HORIZON_S", 5.0)  # enough motions in 30 s, and the better known
+    monkeypatch.setattr(level_fit, "_LEAST_SCALE_M", 0.005)
     shutil.copy(model.path, tmp_path / "own.pt")
     tilted_walk().save(tmp_path / "walk.npz")
     looked = trace("calibrate", "walk.npz", "--model", "own.pt", "--level", "--json", "a.json")

@@ -15,6 +15,7 @@ from trace_ros.resources import models_directory
 from trace_ros.robot import RobotDescription
 from trace_ros.sim.course import Course, Phase, simulate_course
 from trace_ros.training import level_fit
+from trace_ros.training.finetuning_data import ReferencedLog
 from trace_ros.training.level_fit import climb_error, fit_level, with_level
 
 ROBOT = RobotDescription.load("go2")
@@ -36,10 +37,35 @@ def walk():
     return simulate_course(course, ROBOT, 0).measured
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def short(monkeypatch):
-    """Enough motions in 40 s."""
+    """Enough motions in 40 s, over which heights are known the better."""
     monkeypatch.setattr(level_fit, "HORIZON_S", 5.0)
+    monkeypatch.setattr(level_fit, "_LEAST_SCALE_M", 0.005)
+
+
+def whole(log):
+    """With all of its reference in one piece."""
+    return ReferencedLog(log, np.zeros(len(log.reference), dtype=np.int64), ())
+
+
+def fitted(model, *logs):
+    fit = fit_level(model, ROBOT, [whole(log) for log in logs])
+    assert fit is not None
+    return fit
+
+
+def errors(model, log, *levels):
+    return [climb_error(model, ROBOT, [whole(log)], level) for level in levels]
+
+
+@pytest.fixture(scope="module")
+def straight(model, walk):
+    """What the walk as it is tells."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(level_fit, "HORIZON_S", 5.0)
+        patch.setattr(level_fit, "_LEAST_SCALE_M", 0.005)
+        return fitted(model, walk)
 
 
 def tilted(log, roll, pitch):
@@ -49,65 +75,92 @@ def tilted(log, roll, pitch):
     return replace(log, angular_velocity=gyro, linear_acceleration=force)
 
 
-def test_a_turned_imu_is_found_and_no_longer_tilts_the_ground(model, walk):
-    straight, turned = (fit_level(model, ROBOT, [log]) for log in (walk, tilted(walk, 0.0, PITCHED)))
-    assert straight is not None and turned is not None
+@pytest.mark.parametrize("pitch", [PITCHED, 0.08])
+@pytest.mark.usefixtures("short")
+def test_a_turned_imu_is_found_and_no_longer_tilts_the_ground(model, walk, straight, pitch):
     assert abs(straight.level[1]) < 0.006
+    log = tilted(walk, 0.0, pitch)
+    turned = fitted(model, log)
     # The feet have to be turned the way in which the body seems to be.
-    assert turned.level[1] - straight.level[1] == pytest.approx(-PITCHED, abs=0.006)
+    assert turned.level[1] - straight.level[1] == pytest.approx(-pitch, abs=0.006 + 0.1 * pitch)
     assert 0 < turned.sigma[1] < 0.01
-    log = tilted(walk, 0.0, PITCHED)
-    before, after = (climb_error(model, ROBOT, [log], level) for level in ((0.0, 0.0), turned.level))
+    before, after = errors(model, log, (0.0, 0.0), turned.level)
     assert before > 0.05 and after < before / 2
 
 
-def test_zeros_of_the_encoders_do_the_same(model, walk):
+@pytest.mark.usefixtures("short")
+def test_zeros_of_the_encoders_do_the_same(model, walk, straight):
     """Front calves that seem bent further: the front feet seem higher, level ground rises."""
     off = np.zeros(12)
-    off[[2, 5]] = -0.05
+    off[[2, 5]] = -0.08
     log = replace(walk, joint_position=walk.joint_position + off)
     foot = ROBOT.kinematics.forward(walk.joint_position.mean(axis=0)[None])[0]
     moved = ROBOT.kinematics.forward((walk.joint_position.mean(axis=0) + off)[None])[0]
     raised = (moved - foot)[:2, 2].mean() - (moved - foot)[2:, 2].mean()
     expected = raised / (foot[:2, 0].mean() - foot[2:, 0].mean())
-    straight, found = (fit_level(model, ROBOT, [one]) for one in (walk, log))
-    assert straight is not None and found is not None
+    found = fitted(model, log)
     assert found.level[1] - straight.level[1] == pytest.approx(expected, abs=0.4 * abs(expected) + 0.004)
-    before, after = (climb_error(model, ROBOT, [log], level) for level in ((0.0, 0.0), found.level))
+    before, after = errors(model, log, (0.0, 0.0), found.level)
     assert after < 0.7 * before
 
 
-def test_few_motions_that_agree_by_chance_are_not_significant(model, walk, monkeypatch):
-    """One motion can be explained to the last micrometre; a height is not known as well as that."""
-    monkeypatch.setattr(level_fit, "HORIZON_S", 30.0)
-    fit = fit_level(model, ROBOT, [tilted(walk, 0.0, 0.002)])
-    assert fit is not None and fit.windows <= 2
-    assert fit.level == (0.0, 0.0)
-    assert fit.sigma[1] > 0.0008
-
-
+@pytest.mark.usefixtures("short")
 def test_what_was_levelled_before_is_gone_on_from(model, walk):
     """Fitted twice it stays, also where the first is at the end of its range."""
     log = tilted(walk, 0.0, PITCHED)
-    once = fit_level(model, ROBOT, [log])
-    assert once is not None
-    again = fit_level(replace(model, card=with_level(model.card, once.level)), ROBOT, [log])
-    assert again is not None
+    once = fitted(model, log)
+    again = fitted(replace(model, card=with_level(model.card, once.level)), log)
     assert np.abs(np.subtract(again.level, once.level)).max() < 0.003
-    edge = fit_level(replace(model, card=with_level(model.card, (0.0, LARGEST_LEVEL))), ROBOT, [log])
-    assert edge is not None and abs(edge.level[1]) <= LARGEST_LEVEL
+    edge = fitted(replace(model, card=with_level(model.card, (0.0, -LARGEST_LEVEL))), log)
+    assert edge.level[1] == pytest.approx(once.level[1], abs=0.02)
 
 
-def test_nothing_is_told_without_such_a_height_or_a_long_reference(model, walk, monkeypatch):
+@pytest.mark.usefixtures("short")
+def test_nothing_is_told_without_such_a_height_or_by_few_motions(model, walk, monkeypatch):
     own = replace(model, card=model.card.model_copy(update={"height": None}))
-    assert fit_level(own, ROBOT, [walk]) is None
+    assert fit_level(own, ROBOT, [whole(walk)]) is None
+    monkeypatch.setattr(level_fit, "HORIZON_S", 30.0)
+    assert fit_level(model, ROBOT, [whole(walk)]) is None
     monkeypatch.setattr(level_fit, "HORIZON_S", 60.0)
-    assert fit_level(model, ROBOT, [walk]) is None
-    assert np.isnan(climb_error(model, ROBOT, [walk], (0.0, 0.0)))
+    assert np.isnan(errors(model, walk, (0.0, 0.0))[0])
 
 
-def test_gaps_of_the_reference_are_not_bridged(model, walk):
-    """No two poses are about a horizon apart, so nothing is told, instead of comparing what is further apart."""
+@pytest.mark.usefixtures("short")
+def test_nothing_is_compared_across_cuts_of_the_reference(model, walk, straight):
+    """A jump that the cut hides would be taken for a climb."""
     time = (walk.reference.stamp_ns - walk.stamp_ns[0]) * 1e-9
+    jumped = walk.reference.position + np.array([0.0, 0.0, 0.5]) * (time > 20.0)[:, None]
+    log = replace(walk, reference=replace(walk.reference, position=jumped))
+    cut = fit_level(model, ROBOT, [ReferencedLog(log, (time > 20.0).astype(np.int64), ())])
+    assert cut is not None and cut.windows == straight.windows - 2
+    assert cut.level == pytest.approx(straight.level, abs=0.005)
+    # No two poses about a horizon apart: nothing is told, instead of comparing what is further apart.
     kept = (time % 7.0) < 1.0
-    assert fit_level(model, ROBOT, [replace(walk, reference=walk.reference.select(kept))]) is None
+    assert fit_level(model, ROBOT, [whole(replace(walk, reference=walk.reference.select(kept)))]) is None
+
+
+def climbs(count, tilt, noise, seed):
+    rng = np.random.default_rng(seed)
+    by_angle = np.column_stack((rng.normal(0, 1, count), rng.uniform(5, 20, count)))
+    return level_fit._Climbs(by_angle @ (0.0, tilt) + rng.normal(0, noise, count), by_angle)
+
+
+def significant(made):
+    found, covariance = level_fit._solve(made, np.ones(2, dtype=bool))
+    return np.abs(found) >= level_fit.SIGNIFICANT * np.sqrt(np.diag(covariance))
+
+
+@pytest.mark.parametrize("count", [6, 8, 16, 48])
+def test_of_level_feet_hardly_anything_is_significant(count):
+    assert np.mean([significant(climbs(count, 0.0, 0.05, seed)).any() for seed in range(300)]) < 0.02
+
+
+@pytest.mark.parametrize("count", [6, 16, 48])
+@pytest.mark.parametrize("tilt", [0.02, 0.1, -0.18])
+def test_tilts_of_any_size_are_found(count, tilt):
+    """Also those beside which every height looks wrong at first, with a motion in ten that is."""
+    made = climbs(count, tilt, 0.03, 1)
+    made.missing[::10] += 0.4
+    found, _ = level_fit._solve(made, np.ones(2, dtype=bool))
+    assert found[1] == pytest.approx(tilt, abs=0.012)
+    assert significant(made)[1]

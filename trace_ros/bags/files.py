@@ -38,11 +38,10 @@ def read_log(
 ) -> tuple[SensorLog, BagReport | None]:
     """Read a log from a rosbag2, ``.npz`` or ``.csv``; the report is None unless it is a bag.
 
-    Of the settings only ``effort`` means something to files that are no bags, of the topics none.
+    Of the settings only ``effort`` means something to files that are no bags, and topics nothing.
 
     Raises:
-        TraceError: missing, not readable, of another robot, or no bag where a topic is named or the settings place the
-            IMU.
+        TraceError: missing, not readable, of another robot, or no bag where the settings place the IMU.
     """
     if not path.exists():
         raise TraceError(f"{path}: no such file or directory")
@@ -51,9 +50,6 @@ def read_log(
         if path.is_file() and not is_bag(path) and path.suffix != ".bag":  # a ROS 1 bag has its own message
             raise TraceError(f"{path}: not a log: expected a rosbag2 (directory, .mcap or .db3), .npz or .csv")
         return read_bag_with_report(path, robot, topics, settings)
-    if topics is not None and topics.model_fields_set:
-        named = ", ".join(f"{name.replace('_', ' ')} topic" for name in sorted(topics.model_fields_set))
-        raise TraceError(f"{path}: has no topics to choose from, it is no bag: leave out the {named}")
     log = SensorLog.load(path) if kind == "npz" else read_csv(path, robot)
     if log.robot and log.robot != robot.name:
         raise TraceError(f"{path}: recorded for robot {log.robot!r}, not {robot.name!r}; give --robot {log.robot}")

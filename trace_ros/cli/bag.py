@@ -125,7 +125,7 @@ def convert_command(
 ) -> None:
     """Convert between bag storages (all topics), and between bags, .npz and .csv (IMU, joints, reference)."""
     kind = _storage(storage)
-    topics = chosen_topics(imu_topic, joint_topic, reference_topic)
+    topics = chosen_topics(imu_topic, joint_topic, reference_topic, [source])
     reading = read_settings(imu_mounting, imu_frame, torque_source)
     check_output(json_file)
     with working(f"converting {source} to {destination}"):

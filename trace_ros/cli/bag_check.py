@@ -44,7 +44,7 @@ def check(
     where there is one. Each finding names the likely cause and what to do. Exit code 2 where the log is not fit.
     """
     check_output(json_file)
-    topics = chosen_topics(imu_topic, joint_topic, reference_topic)
+    topics = chosen_topics(imu_topic, joint_topic, reference_topic, [bag])
     reading = read_settings(imu_mounting, imu_frame, torque_source)
     description = RobotDescription.load(robot)
     # Imported here, so that --help and the other commands need not wait for it.

@@ -106,7 +106,7 @@ def benchmark(
 
     notes: list[str] = []
     if bags is not None:
-        walks = recorded_walks(bags, chosen_topics(imu_topic, joint_topic, reference_topic), reading)
+        walks = recorded_walks(bags, chosen_topics(imu_topic, joint_topic, reference_topic, [bags]), reading)
     else:
         chosen = CourseSet.load(courses or "courses")
         names = None if only is None else comma_parts("--only", only)

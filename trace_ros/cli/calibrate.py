@@ -105,7 +105,7 @@ def calibrate(
         refuse_given(context, "is for simulated walks, and logs are given", _OF_WALKS)
         if write and not level:
             raise TraceError("--write: of logs nothing is fitted that could be written, but with --level")
-        topics = chosen_topics(imu_topic, joint_topic, reference_topic)
+        topics = chosen_topics(imu_topic, joint_topic, reference_topic, logs)
         reading = read_settings(imu_mounting, imu_frame, torque_source)
         judge_on_logs(logs, robot, model, topics, reading, (start, end), config, plot, json_file, level, write)
         return
@@ -130,12 +130,22 @@ def calibrate(
     loaded = load_model(path)
     loaded.check_robot(description)
     changed = changed_additions(loaded.card, changes or ())
+    levelled = changed.get("height", loaded.card.height)
+    if "height" in changed and levelled is not None and any(levelled.level):
+        raise TraceError(
+            "--set height.level: is that of one unit, which simulated walks know nothing of: "
+            "trace calibrate LOG... --level fits it to logs of it"
+        )
+    straight = dict(changed)
+    if levelled is not None and any(levelled.level):
+        say(f"the level of one unit's feet, {levelled.level} rad, is left out here: simulated ones are straight")
+        straight["height"] = levelled.model_copy(update={"level": (0.0, 0.0)})
     for_fit, for_judging = _runs(courses, description, fitted, judged, cache or DEFAULT_CACHE, keep)
     runs = [*for_fit, *for_judging]
     missing = sum(not run.walked for run in runs)
     say(f"{len(for_fit)} walks to fit, {len(for_judging)} to judge, {missing} to be simulated; processes: {jobs}")
     try:
-        walked = _walk(Walker(path, description, settings, changed), runs, jobs)
+        walked = _walk(Walker(path, description, settings, straight), runs, jobs)
         fallen = _fallen(walked, runs)
         first = len(for_fit)
         to_fit, for_fit = _without_falls(walked[:first], for_fit, "fit")

@@ -72,6 +72,7 @@ def judge_on_logs(
     if level and not (isinstance(loaded.card, ModelCard) and loaded.card.height is not None):
         raise TraceError(f"--level: {file} takes its height from its network, not from the feet (docs/training.md)")
     logs: list[SensorLog] = []
+    referenced_logs: list[ReferencedLog] = []
     named: list[NamedLog] = []
     for path in paths:
         say(f"reading {path}")
@@ -82,12 +83,13 @@ def judge_on_logs(
         referenced = with_reference(str(path), part, description, ReferenceConfig())
         for note in referenced.notes:
             say(f"note: {path}: {note}")
+        referenced_logs.append(referenced)
         logs.append(_longest_part(path, referenced, settings.horizon_s + settings.warm_up_s))
         named.append(NamedLog(path, "test", log, fingerprint(log)))
     check_recordings(named)
     changed: dict[str, Any] = {}
     found: dict[str, Any] | None = None
-    if level and (told := fit_and_tell(loaded, description, logs, "these logs")) is not None:
+    if level and (told := fit_and_tell(loaded, description, referenced_logs, "these logs")) is not None:
         card, found = told
         changed["height"] = card.height
         if write:

@@ -146,7 +146,7 @@ def evaluate(
     check_output(report, folder=True)
     check_output(json_file)
     settings = metric_settings(alignment, horizon)
-    topics = chosen_topics(imu_topic, joint_topic, reference_topic)
+    topics = chosen_topics(imu_topic, joint_topic, reference_topic, logs or [])
     reading = read_settings(imu_mounting, imu_frame, torque_source)
     # Imported here, so that --help and the other commands need not wait for torch and the plotting libraries.
     from trace_ros.cli.evaluation import announce_report, evaluate_logs, result, show, subject

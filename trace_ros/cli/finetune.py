@@ -106,7 +106,7 @@ def finetune(
     settings = metric_settings(alignment, horizon)
     if mode is not None and mode not in _MODES:
         raise TraceError(f"--mode {mode!r} is none of {', '.join(_MODES)}")
-    topics = chosen_topics(imu_topic, joint_topic, reference_topic)
+    topics = chosen_topics(imu_topic, joint_topic, reference_topic, [*(logs or []), *(validation or []), *(test or [])])
     reading = read_settings(imu_mounting, imu_frame, torque_source)
     # Imported here, so that --help and the other commands need not wait for torch.
     from trace_ros.cli import finetuning

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import shlex
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +31,7 @@ from trace_ros.robot import RobotDescription
 from trace_ros.training.config import set_key
 from trace_ros.training.finetuning import FineTuning, FineTuningPlan
 from trace_ros.training.finetuning_config import FineTuningConfig
-from trace_ros.training.finetuning_data import Track, with_reference
+from trace_ros.training.finetuning_data import ReferencedLog, Track, with_reference
 from trace_ros.training.finetuning_method import FineTunedMethod, fine_tuned
 from trace_ros.training.finetuning_splits import NamedLog, Split, assign_splits, check_recordings, fingerprint
 from trace_ros.training.finetuning_state import load_finetuning, weights_fingerprint
@@ -38,8 +39,8 @@ from trace_ros.training.finetuning_state import load_finetuning, weights_fingerp
 _DEFAULT_MODEL = "trace.pt"
 REPORT_FILE = "report.json"
 _LINE_INTERVAL_S = 30.0
-_LATER = ("optimiser.epochs", "validation.patience")
-"""Keys of the config that a run may be resumed with: when it ends."""
+_LATER = ("optimiser.epochs", "validation.patience", "level")
+"""Keys of the config that a run may be resumed with: when it ends, and what is done then."""
 _READING = {
     "imu": "--imu-topic",
     "joint_states": "--joint-topic",
@@ -58,12 +59,14 @@ class Job:
     Attributes:
         run: to go on with.
         logs: of all splits, with references that fit them.
+        trained_on: those of the training, with the pieces of their references.
         robot: that they are of.
         base: the model that it starts from.
     """
 
     run: FineTuning
     logs: list[NamedLog]
+    trained_on: list[ReferencedLog]
     robot: RobotDescription
     base: FineTunedMethod[Any]
 
@@ -137,6 +140,7 @@ def resumed(output: Path, model: Path | None, changes: Sequence[str] = ()) -> Jo
         if log.fingerprint != row["fingerprint"]:
             raise TraceError(f"{log.path}: is no longer the log that the run in {output} was started with")
         named.append(log)
+    state["config"].setdefault("level", False)  # a run from before there was such a thing
     for change in changes:
         set_key(state["config"], change)
     config = FineTuningConfig.parse(state["config"], " ".join((str(output / "checkpoint.pt"), *changes)))
@@ -185,14 +189,14 @@ def _job(
     plan: FineTuningPlan, logs: list[NamedLog], robot: RobotDescription, base: FineTunedMethod[Any], output: Path
 ) -> Job:
     tracks: dict[Split, list[Track]] = {"training": [], "validation": [], "test": []}
-    fitting = []
+    fitting, trained_on = [], []
     for log in logs:
         referenced = with_reference(str(log.path), log.log, robot, plan.config.reference)
         for note in referenced.notes:
             say(f"note: {log.path.name}: {note}")
-        judged, torn = referenced.in_one_world()
+        judged, torn = (referenced.log, ()) if log.split == "training" else referenced.in_one_world()
         if log.split == "training":
-            torn = ()  # its windows are cut from all of it; only the level asks for one world
+            trained_on.append(referenced)
         for note in torn:
             say(f"note: {log.path.name}: {note}")
         fitting.append(replace(log, log=judged, notes=(*referenced.notes, *torn)))
@@ -203,7 +207,7 @@ def _job(
             say(f"note: {log.path}: {track.left_out} windows are left out, the reference covers too little of them")
         tracks[log.split].append(track)
     run = FineTuning(plan, base, tracks["training"], tracks["validation"], output)
-    return Job(run, fitting, robot, base)
+    return Job(run, fitting, trained_on, robot, base)
 
 
 def _command(
@@ -289,8 +293,8 @@ def run(job: Job, settings: MetricSettings, threads: int, json_file: Path | None
         _finish(job, settings, threads, json_file)
     except KeyboardInterrupt:
         say(
-            "stopped: training is done, but the new model was not compared with the base model to the end; go on with "
-            f"trace finetune --resume --output {shlex.quote(str(training.output))}"
+            "stopped: training is done, but the new model was not levelled and compared with the base one to the end; "
+            f"go on with trace finetune --resume --output {shlex.quote(str(training.output))}"
         )
         return False
     return True
@@ -300,10 +304,8 @@ def _finish(job: Job, settings: MetricSettings, threads: int, json_file: Path | 
     """Export, level, judge, and tell."""
     training = job.run
     card = training.card(_versions())
-    training.export(card, job.model_path)
     card, level = _level(job, card, threads)
-    if level is not None:
-        training.export(card, job.model_path)
+    training.export(card, job.model_path)
     judged = _judge(job, settings)
     # Figures of logs that were not trained on belong to the model.
     finetuning = {**card.figures["finetuning"], "level": level, "judged": judged}
@@ -342,8 +344,14 @@ def _level(job: Job, card: Card, threads: int) -> tuple[Card, dict[str, Any] | N
     """The card with the level that the training logs tell of, and what was found; None where nothing is levelled."""
     if not job.run.config.level or not isinstance(card, ModelCard):
         return card, None
-    logs = [log.log for log in job.logs if log.split == "training"]
-    return fit_and_tell(load_model(job.model_path), job.robot, logs, "the training logs", threads) or (card, None)
+    # Beside the run's model, which is there whole or not at all, and may be that of a run that is gone on with.
+    with tempfile.TemporaryDirectory(prefix=".levelling-", dir=job.run.output) as folder:
+        unlevelled = Path(folder) / job.model_path.name
+        job.run.export(card, unlevelled)
+        return fit_and_tell(load_model(unlevelled), job.robot, job.trained_on, "the training logs", threads) or (
+            card,
+            None,
+        )
 
 
 def _judge(job: Job, settings: MetricSettings) -> list[dict[str, Any]]:

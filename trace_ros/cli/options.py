@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, get_args
 
 import typer
 
 from trace_ros.bags import ReadSettings, Topics
+from trace_ros.bags.files import file_kind
 from trace_ros.errors import TraceError
 from trace_ros.evaluation.alignment import AlignmentMode
 from trace_ros.evaluation.metrics import MetricSettings
@@ -79,10 +81,21 @@ def metric_settings(alignment: str, horizon: float) -> MetricSettings:
     return MetricSettings.model_validate({"alignment": alignment, "horizon_s": horizon})
 
 
-def chosen_topics(imu: str | None, joint_states: str | None, reference: str | None) -> Topics:
-    """Topics with only those set that were given, so that the others may be found by type."""
-    given = {"imu": imu, "joint_states": joint_states, "reference": reference}
-    return Topics(**{name: value for name, value in given.items() if value})
+_TOPIC_OPTIONS = {"imu": "--imu-topic", "joint_states": "--joint-topic", "reference": "--reference-topic"}
+
+
+def chosen_topics(imu: str | None, joint_states: str | None, reference: str | None, logs: Sequence[Path]) -> Topics:
+    """Topics with only those set that were given, so that the others may be found by type.
+
+    Raises:
+        TraceError: one is given and none of the logs is a bag: it would be passed over without a word.
+    """
+    values = {"imu": imu, "joint_states": joint_states, "reference": reference}
+    given = {name: value for name, value in values.items() if value}
+    if given and logs and all(file_kind(path) != "bag" for path in logs):
+        options = ", ".join(_TOPIC_OPTIONS[name] for name in given)
+        raise TraceError(f"{options}: there are no topics to choose from, for none of the logs is a bag")
+    return Topics(**given)
 
 
 def read_settings(imu_mounting: str | None, imu_frame: str | None, torque_source: str | None) -> ReadSettings | None:

@@ -55,7 +55,7 @@ def report(
     check_output(output, folder=True)
     check_output(json_file)
     settings = metric_settings(alignment, horizon)
-    topics = chosen_topics(imu_topic, joint_topic, reference_topic)
+    topics = chosen_topics(imu_topic, joint_topic, reference_topic, logs)
     reading = read_settings(imu_mounting, imu_frame, torque_source)
     # Imported here, so that --help and the other commands need not wait for torch and the plotting libraries.
     from trace_ros.cli.evaluation import announce_report, evaluate_logs, result

@@ -19,8 +19,8 @@ from trace_ros.estimator.batch import run_logs
 from trace_ros.estimator.checkpoint import LoadedModel, ModelCard
 from trace_ros.estimator.estimator import TraceEstimator
 from trace_ros.estimator.height import LARGEST_LEVEL, HeightSettings
-from trace_ros.logs import SensorLog
 from trace_ros.robot import RobotDescription
+from trace_ros.training.finetuning_data import ReferencedLog
 
 FloatArray = NDArray[np.float64]
 Levels = tuple[float, float]
@@ -28,11 +28,14 @@ Levels = tuple[float, float]
 HORIZON_S = 30.0
 """s over which heights are compared: the way must be long enough for its tilt to stand out from a reference's noise."""
 
-SIGNIFICANT = 3.0
+FEWEST = 6
+"""Motions; fewer agree by chance. Of one log that takes 105 s of reference without a cut."""
+
+SIGNIFICANT = 4.0
 """Standard deviations; an angle of less is left as it is: a robot that only walks ahead tells nothing of its roll."""
 
-_SPREAD = 0.02
-"""rad, standard deviation of what is expected."""
+_SPREAD = 0.1
+"""rad, standard deviation of what is expected; it matters only for what the logs tell nothing of."""
 
 _STEP = 0.01
 """rad, of the derivatives; the climb is all but linear in the angles."""
@@ -69,7 +72,7 @@ class _Climbs:
 def fit_level(
     model: LoadedModel,
     robot: RobotDescription,
-    logs: Sequence[SensorLog],
+    logs: Sequence[ReferencedLog],
     threads: int = 1,
     progress: Callable[[int], None] | None = None,
 ) -> LevelFit | None:
@@ -78,12 +81,12 @@ def fit_level(
     Args:
         model: whose height is the feet's, with the level that it has.
         robot: that walked.
-        logs: with references in a level world, each in one world throughout.
+        logs: with references in a level world; heights are compared within their pieces.
         threads: for the estimator's runs, of which there are three a log.
         progress: called now and then with the number of samples done, of three times those of the logs.
 
     Returns:
-        None where the height is not the feet's, or no log covers the horizon.
+        None where the height is not the feet's, or the references cover fewer than `FEWEST` motions over the horizon.
     """
     settings = _height(model)
     if settings is None:
@@ -96,9 +99,9 @@ def fit_level(
     heights = []
     for level in levels:
         heights.append(_climbed(model, robot, logs, level, threads, progress and _after(progress, done)))
-        done += sum(map(len, logs))
+        done += sum(len(log.log) for log in logs)
     climbs = _compare(logs, heights, steps)
-    if not len(climbs.missing):
+    if len(climbs.missing) < FEWEST:
         return None
     found, covariance = _solve(climbs, np.ones(2, dtype=bool))
     sigma = np.sqrt(np.diag(covariance))
@@ -108,7 +111,7 @@ def fit_level(
 
 
 def climb_error(
-    model: LoadedModel, robot: RobotDescription, logs: Sequence[SensorLog], level: Levels, threads: int = 1
+    model: LoadedModel, robot: RobotDescription, logs: Sequence[ReferencedLog], level: Levels, threads: int = 1
 ) -> float:
     """Mean error of the height over the horizon with some level, m; NaN where no log covers it."""
     climbs = _compare(logs, [_climbed(model, robot, logs, level, threads)], ())
@@ -133,32 +136,33 @@ def _after(progress: Callable[[int], None], done: int) -> Callable[[int], None]:
 def _climbed(
     model: LoadedModel,
     robot: RobotDescription,
-    logs: Sequence[SensorLog],
+    logs: Sequence[ReferencedLog],
     level: Levels,
     threads: int,
     progress: Callable[[int], None] | None = None,
 ) -> list[tuple[FloatArray, FloatArray]]:
     """Stamps (s, from the log's first on) and heights (m) of the estimator's poses, for each log."""
     levelled = replace(model, card=with_level(model.card, level))
-    runs = run_logs(TraceEstimator(levelled, robot), logs, progress=progress, threads=threads)
+    sensors = [log.log for log in logs]
+    runs = run_logs(TraceEstimator(levelled, robot), sensors, progress=progress, threads=threads)
     return [
         ((run.trajectory.stamp_ns - log.stamp_ns[0]) * 1e-9, run.trajectory.position[:, 2])
-        for run, log in zip(runs, logs, strict=True)
+        for run, log in zip(runs, sensors, strict=True)
     ]
 
 
 def _compare(
-    logs: Sequence[SensorLog], heights: Sequence[Sequence[tuple[FloatArray, FloatArray]]], steps: Sequence[float]
+    logs: Sequence[ReferencedLog], heights: Sequence[Sequence[tuple[FloatArray, FloatArray]]], steps: Sequence[float]
 ) -> _Climbs:
     missing, by_angle = [], []
-    for index, log in enumerate(logs):
+    for index, (log, piece, _, _) in enumerate(logs):
         assert log.reference is not None
         time = (log.reference.stamp_ns - log.stamp_ns[0]) * 1e-9
         first, last = heights[0][index][0][[0, -1]]
         begins = np.arange(max(first, time[0]), min(last, time[-1]) - HORIZON_S, HORIZON_S / 2)
         start, end = np.searchsorted(time, begins), np.searchsorted(time, begins + HORIZON_S)
-        # Where the reference has a gap, the next pose is another time's.
-        whole = np.abs(time[end] - time[start] - HORIZON_S) < 0.1 * HORIZON_S
+        # Nothing is compared across a cut; and where the reference is sparse, the next pose is another time's.
+        whole = (piece[start] == piece[end]) & (np.abs(time[end] - time[start] - HORIZON_S) < 0.1 * HORIZON_S)
         start, end = start[whole], end[whole]
         if not len(start):
             continue
@@ -174,15 +178,17 @@ def _compare(
 def _solve(climbs: _Climbs, free: NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
     """Angles, those that are not ``free`` zero, and their covariance: least squares with Huber's weights, since a robot
     also stumbles and sinks in."""
-    angles: FloatArray = np.zeros(2)
     covariance: FloatArray = np.zeros((2, 2))
-    by_angle = climbs.by_angle * free
+    by_angle, count = climbs.by_angle * free, len(climbs.missing)
+    # From the plain fit on: of a large tilt, all errors are large before it is known.
+    angles: FloatArray = np.asarray(np.linalg.lstsq(by_angle, climbs.missing, rcond=1e-6)[0])
+    spare = (count / (count - int(np.count_nonzero(free)))) ** 0.5
     for _ in range(_ROUNDS):
         error = climbs.missing - by_angle @ angles
-        scale = max(1.4826 * float(np.median(np.abs(error))), _LEAST_SCALE_M)
+        scale = max(1.4826 * spare * float(np.median(np.abs(error))), _LEAST_SCALE_M)
         weight = 1.0 / np.maximum(1.0, np.abs(error) / (_HUBER * scale)) / scale**2
         # Windows overlap by half: each tells as much as half a window of its own.
         weighted = 0.5 * by_angle * weight[:, None]
         covariance = np.asarray(np.linalg.inv(weighted.T @ by_angle + np.eye(2) / _SPREAD**2))
-        angles = covariance @ (weighted.T @ climbs.missing)
+        angles = np.asarray(covariance @ (weighted.T @ climbs.missing))
     return angles, covariance

@@ -20,7 +20,7 @@ from trace_ros.errors import TraceError
 from trace_ros.estimator import observation as obs
 from trace_ros.robot import RobotDescription
 from trace_ros.training.config import CommonTraining
-from trace_ros.training.dataset import measure_intervals
+from trace_ros.training.dataset import ROW_SIZE, measure_intervals
 from trace_ros.training.distributed import ALONE, Ranks
 from trace_ros.training.initialisation import describe_start
 from trace_ros.training.kept_rollouts import VALIDATION_FILE, NoSimulation, check_rollouts
@@ -264,7 +264,12 @@ class Pretraining:
             with temporary.open("wb") as file:
                 np.save(file, rollouts)
             temporary.replace(path)
-        return torch.from_numpy(np.load(path, allow_pickle=False))
+        rollouts = np.load(path, allow_pickle=False)
+        if rollouts.ndim != 3 or rollouts.shape[2] != ROW_SIZE:
+            raise TraceError(
+                f"{path}: holds {rollouts.shape}, expected rows of {ROW_SIZE}, so another version made it: delete it"
+            )
+        return torch.from_numpy(rollouts)
 
     def _wait_for_rollouts(
         self, worker: SimulationWorker | NoSimulation, monitor: Monitor, stop: Callable[[], bool]
