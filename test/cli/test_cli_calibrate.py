@@ -16,7 +16,7 @@ from trace_ros.cli import calibrate
 from trace_ros.cli.calibrate import _fallen, _without_falls
 from trace_ros.cli.calibration_tables import show_courses
 from trace_ros.errors import FallError, TraceError
-from trace_ros.estimator.checkpoint import load_model
+from trace_ros.estimator.checkpoint import load_model, write_card
 from trace_ros.estimator.error_model import ErrorModel
 from trace_ros.estimator.estimator import TraceEstimator
 from trace_ros.estimator.height import HeightSettings
@@ -129,6 +129,13 @@ def test_fit_is_shown_and_written_and_is_what_is_judged_later(trace, files, monk
     card = load_model(files / "model.pt").card
     assert (card.height, card.input_limit) == (HeightSettings(time=0.5), 4.0)
     assert card.error_model == ErrorModel.model_validate(fitted)
+    # One unit's level is no error of simulated robots: it stays, and is left out of the fit.
+    write_card(files / "model.pt", card.model_copy(update={"height": HeightSettings(time=0.5, level=(0.0, 0.1))}))
+    result = trace(*fold, "--write", "--json", "u.json")
+    assert result.code == 0, result.err
+    assert "level of one unit's feet" in result.err
+    assert json.loads((files / "u.json").read_text())["error_model"] == fitted
+    assert load_model(files / "model.pt").card.height == HeightSettings(time=0.5, level=(0.0, 0.1))
     result = trace(*fold, "--set", "height=null", "--set", "input_limit=null", "--write")
     assert result.code == 0, result.err
     neither = load_model(files / "model.pt").card.model_copy(update={"figures": after.card.figures})
@@ -184,6 +191,7 @@ def test_courses_are_told_one_by_one(capsys, monkeypatch):
         (("--keep", "--set", "height=null"), "--keep judges the model as it is"),
         (("--set", "hight=null"), "--set hight=null: expected one of height, input_limit"),
         (("--set", "height.time=-1"), "--set height.time=-1: "),
+        (("--set", "height.level=[0.0,0.01]"), "--set height.level: is that of one unit"),
         (("--courses", "moon"), "unknown set of courses 'moon'"),
         (("--model", "none.pt"), "none.pt: no such model file"),
         (("--config", "none.yaml"), "none.yaml: "),

@@ -119,6 +119,14 @@ def test_report_writes_page_and_pictures(files, trace, tmp_path):
         (("evaluate", "{f}/walk", "--model", "{f}/model.pt", "--alignment", "sim3"), "--alignment 'sim3' is none of"),
         (("evaluate", "{f}/walk", "--model", "{f}/model.pt", "--initial", "luck"), "--initial 'luck' is none of"),
         (("evaluate", "{f}/walk", "--model", "{f}/model.pt", "--imu-topic", "imu2"), "no topic 'imu2'"),
+        (
+            ("evaluate", "{f}/walk", "{f}/blind.npz", "--model", "{f}/model.pt", "--imu-topic", "imu2"),
+            "no topic 'imu2'",
+        ),
+        (
+            ("evaluate", "{f}/blind.npz", "--model", "{f}/model.pt", "--imu-topic", "imu2"),
+            "--imu-topic: there are no topics",
+        ),
         (("evaluate", "{f}/walk", "--model", "{f}/model.pt", "--estimate", "{f}/folder"), "--estimate"),
         (("evaluate", "{f}/model.pt", "--model", "{f}/model.pt"), "{f}/model.pt: not a log"),
         (("evaluate", "{f}/blind.npz", "--model", "{f}/model.pt", "--initial", "reference"), "no reference to start"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,17 +14,21 @@ from typing import Annotated
 
 import numpy as np
 import pytest
+import torch
 import typer
 import yaml
 from commands import run_trace
 from untrained import export_untrained
 
 from trace_ros.bags import write_log
+from trace_ros.cli import finetuning
 from trace_ros.cli.finetune import SeveralValues
-from trace_ros.estimator.checkpoint import load_model
+from trace_ros.estimator.checkpoint import load_model, write_card
+from trace_ros.estimator.height import HeightSettings
 from trace_ros.logs import SensorLog, Trajectory
 from trace_ros.robot import RobotDescription
 from trace_ros.run_folder import sole_writer
+from trace_ros.training.level_fit import with_level
 
 ROBOT = RobotDescription.load("go2")
 QUICK = ("--set", "window=0.5", "--set", "stride=0.25", "--set", "loss.horizon=0.1", "--set", "validation.horizon=0.2",
@@ -127,6 +132,55 @@ def test_ctrl_c_saves_and_resume_goes_on(folder, tmp_path, monkeypatch, capsys):
     assert run_trace(monkeypatch, capsys, *shorter).code == 0
     report = json.loads((output / "report.json").read_text())
     assert report["config"]["optimiser"]["epochs"] == 1 <= len(report["history"]) - 1
+    assert report["config"]["level"] is True
+    # A run from before there was a level stays without, unless it is asked for.
+    state = torch.load(output / "checkpoint.pt", weights_only=False)
+    del state["config"]["level"]
+    torch.save(state, output / "checkpoint.pt")
+    for more, level in (((), False), (("--set", "level=true"), True)):
+        assert run_trace(monkeypatch, capsys, *shorter, *more).code == 0
+        assert json.loads((output / "report.json").read_text())["config"]["level"] is level
+
+
+def test_a_model_is_there_when_it_is_levelled_and_not_before(folder, tmp_path, monkeypatch, capsys):
+    """Ctrl-C while the level is fitted leaves no model that looks finished, nor takes one away that is."""
+    base = tmp_path / "base.pt"
+    shutil.copy(folder / "base.pt", base)
+    write_card(base, load_model(base).card.model_copy(update={"height": HeightSettings()}))
+    output = tmp_path / "run"
+    command = ("finetune", "--output", output, "--model", base, "--logs", folder / "bag_0", folder / "bag_1",
+               "--validation", folder / "log_2.npz", *QUICK)  # fmt: skip
+
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(finetuning, "fit_and_tell", stopped)
+        outcome = run_trace(patch, capsys, *command)
+    assert outcome.code == 130 and "was not levelled and compared" in outcome.err
+    assert sorted(path.name for path in output.glob("*trace*")) == []
+    assert not list(output.glob(".levelling*"))
+    resume = ("finetune", "--output", output, "--resume")
+    # Less than a second of walking tells nothing of a level.
+    outcome = run_trace(monkeypatch, capsys, *resume)
+    assert outcome.code == 0 and "level of the feet is not fitted" in outcome.err
+    assert load_model(output / "trace.pt").card.height == HeightSettings()
+
+    def levelled(model, _robot, logs, what, _threads):
+        assert len(logs) == 2 and what == "the training logs"
+        return with_level(model.card, (0.0, 0.01)), {"level": [0.0, 0.01]}
+
+    with monkeypatch.context() as patch:
+        patch.setattr(finetuning, "fit_and_tell", levelled)
+        assert run_trace(patch, capsys, *resume).code == 0
+    made = load_model(output / "trace.pt").card
+    assert made.height == HeightSettings(level=(0.0, 0.01))
+    assert made.figures["finetuning"]["level"] == {"level": [0.0, 0.01]}
+    assert json.loads((output / "report.json").read_text())["level"] == {"level": [0.0, 0.01]}
+    with monkeypatch.context() as patch:
+        patch.setattr(finetuning, "fit_and_tell", stopped)
+        assert run_trace(patch, capsys, *resume).code == 130
+    assert load_model(output / "trace.pt").card == made
 
 
 @pytest.mark.parametrize(

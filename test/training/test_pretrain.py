@@ -186,6 +186,13 @@ def test_leftovers_of_other_settings_are_not_trained_on(tmp_path):
     assert run.replay.newest() == -1
 
 
+def test_held_out_rollouts_of_another_version_are_named(tmp_path):
+    run = Pretraining.start(describe(steps=1), SOURCE, tmp_path)
+    np.save(tmp_path / "validation.npy", np.zeros((2, 9, ROW_SIZE - 4), dtype=np.float32))
+    with pytest.raises(TraceError, match=rf"validation\.npy: holds .* expected rows of {ROW_SIZE}, .*: delete it"):
+        run.run(Recorder())
+
+
 def test_a_simulation_that_fails_ends_the_run(tmp_path):
     with pytest.raises(TraceError, match="the ground is missing"):
         Pretraining.start(describe(steps=1), FailingSource(), tmp_path).run(Recorder())
