@@ -64,7 +64,7 @@ def test_a_damaged_chunk_is_named(tmp_path):
     with pytest.raises(TraceError, match=r"chunk_000000\.npy.*delete"):
         replay.chunk(0)
     np.save(replay.path(1), np.zeros((2, 3)))
-    with pytest.raises(TraceError, match="expected rows of 68"):
+    with pytest.raises(TraceError, match="expected rows of 72"):
         replay.chunk(1)
 
 
