@@ -136,6 +136,9 @@ def test_fit_is_shown_and_written_and_is_what_is_judged_later(trace, files, monk
     assert "level of one unit's feet" in result.err
     assert json.loads((files / "u.json").read_text())["error_model"] == fitted
     assert load_model(files / "model.pt").card.height == HeightSettings(time=0.5, level=(0.0, 0.1))
+    # What else is changed of the height leaves it alone.
+    result = trace(*fold, "--set", "height.stride=0.6")
+    assert result.code == 0, result.err
     result = trace(*fold, "--set", "height=null", "--set", "input_limit=null", "--write")
     assert result.code == 0, result.err
     neither = load_model(files / "model.pt").card.model_copy(update={"figures": after.card.figures})

@@ -24,7 +24,7 @@ from trace_ros.estimator import observation as obs
 from trace_ros.estimator.run import run_estimator
 from trace_ros.training.closed_loop import closed_loop
 from trace_ros.training.config import CommonTraining, OptimiserConfig, ReplayConfig, TrainingConfig, ValidationConfig
-from trace_ros.training.dataset import MOTION, PREFIX, make_targets, pack
+from trace_ros.training.dataset import CONTACT_VELOCITY, MOTION, PREFIX, ROW_SIZE, make_targets, pack
 from trace_ros.training.export import card_from_state, learner_from_state, network_from_state
 from trace_ros.training.kept_rollouts import keep_rollouts
 from trace_ros.training.lanes import Lanes
@@ -211,7 +211,7 @@ def test_legolas_feels_what_the_imu_reports_not_the_truth():
 
 def test_legolas_calls_a_body_that_stands_still():
     """The mask's label, and that misjudging fast motion costs more than misjudging slow motion."""
-    rows = torch.zeros(1, PREFIX + 3, 68)
+    rows = torch.zeros(1, PREFIX + 3, ROW_SIZE)
     rows[..., 46] = 0.002
     for index, speed in enumerate((0.0, 0.1, 1.0)):
         rows[0, PREFIX + index, MOTION] = torch.tensor([0.002 * speed] + [0.0] * 8)
@@ -231,7 +231,7 @@ def test_legolas_calls_a_body_that_stands_still():
 
 def test_legolas_likelihood_is_that_of_a_gaussian():
     config = LegolasLoss(mask=0.0, squared_until=0.5)
-    rows = torch.zeros(1, PREFIX + 2, 68)
+    rows = torch.zeros(1, PREFIX + 2, ROW_SIZE)
     rows[..., 46] = 0.002
     targets = make_targets(rows, torch.zeros(1, 1, 2), 0.0)
     torch.manual_seed(0)
@@ -267,10 +267,10 @@ def test_legolas_is_judged_by_poses_that_its_increments_add_up_to():
 
 
 def test_feet_that_slide_do_not_stand():
-    rows = torch.zeros(1, PREFIX + 1, 68)
+    rows = torch.zeros(1, PREFIX + 1, ROW_SIZE)
     rows[..., 46] = 0.002
     rows[0, PREFIX, MOTION.stop - 3] = 0.5  # the body's velocity along x
-    rows[0, PREFIX, MOTION.stop :] = torch.tensor([-0.5, 0, 0, -0.4, 0, 0, -0.2, 0, 0, 1.0, 0, 0])
+    rows[0, PREFIX, CONTACT_VELOCITY] = torch.tensor([-0.5, 0, 0, -0.4, 0, 0, -0.2, 0, 0, 1.0, 0, 0])
     targets = make_targets(rows, torch.zeros(1, 1, 2), 0.0)
     assert standing_feet(targets, 0.2).tolist() == [[[1.0, 1.0, 0.0, 0.0]]]
 

@@ -131,7 +131,8 @@ def calibrate(
     loaded.check_robot(description)
     changed = changed_additions(loaded.card, changes or ())
     levelled = changed.get("height", loaded.card.height)
-    if "height" in changed and levelled is not None and any(levelled.level):
+    own_level = None if loaded.card.height is None else loaded.card.height.level
+    if levelled is not None and any(levelled.level) and levelled.level != own_level:
         raise TraceError(
             "--set height.level: is that of one unit, which simulated walks know nothing of: "
             "trace calibrate LOG... --level fits it to logs of it"

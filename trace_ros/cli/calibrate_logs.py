@@ -55,7 +55,7 @@ def judge_on_logs(
     # Imported here, so that --help and the other commands need not wait for torch and the plotting libraries.
     from trace_ros.cli.evaluation import check_span, cut_recorded
     from trace_ros.cli.levelling import fit_and_tell
-    from trace_ros.estimator.checkpoint import ModelCard, load_model, write_card
+    from trace_ros.estimator.checkpoint import load_model, write_card
     from trace_ros.evaluation.calibration import judge, together
     from trace_ros.evaluation.calibration_plot import plot_calibration
     from trace_ros.evaluation.calibration_walks import CalibrationSettings, Walker
@@ -69,7 +69,7 @@ def judge_on_logs(
     file = model or models_directory() / description.name / "trace.pt"
     loaded = load_model(file)
     loaded.check_robot(description)
-    if level and not (isinstance(loaded.card, ModelCard) and loaded.card.height is not None):
+    if level and loaded.card.height is None:
         raise TraceError(f"--level: {file} takes its height from its network, not from the feet (docs/training.md)")
     logs: list[SensorLog] = []
     referenced_logs: list[ReferencedLog] = []

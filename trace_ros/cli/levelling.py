@@ -29,7 +29,7 @@ def fit_and_tell(
         None, with a line that says why, where nothing can be told; None without one where the height is not the feet's.
     """
     card = model.card
-    if not isinstance(card, ModelCard) or card.height is None:
+    if card.height is None:
         return None
     with progress_bar() as progress:
         task = progress.add_task("level of the feet", total=3 * sum(len(log.log) for log in logs))
@@ -41,11 +41,12 @@ def fit_and_tell(
         )
         return None
     before = card.height.level
-    errors_m = [climb_error(model, robot, logs, level, threads) for level in (before, fit.level)]
-    better = errors_m[1] < errors_m[0]
+    errors_m = [fit.error_m, fit.error_m]
+    if fit.level != before:
+        errors_m[1] = climb_error(model, robot, logs, fit.level, threads)
     if fit.level == before:
         verdict = "nothing significant, left as it is"
-    elif not better:
+    elif errors_m[1] >= errors_m[0]:
         verdict = f"left as it was, for {fit.level} rad makes no height of {what} better"
     else:
         card = with_level(card, fit.level)

@@ -8,6 +8,7 @@ hundred. Two angles tell that, and over seconds of walking any reference of the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from trace_ros.estimator.batch import run_logs
 from trace_ros.estimator.checkpoint import LoadedModel, ModelCard
 from trace_ros.estimator.estimator import TraceEstimator
-from trace_ros.estimator.height import LARGEST_LEVEL, HeightSettings
+from trace_ros.estimator.height import LARGEST_LEVEL
 from trace_ros.robot import RobotDescription
 from trace_ros.training.finetuning_data import ReferencedLog
 
@@ -54,11 +55,13 @@ class LevelFit(NamedTuple):
         level: roll and pitch for `HeightSettings.level`, rad; those that are not significant are as they were.
         sigma: standard deviations of both, rad.
         windows: motions that were compared.
+        error_m: mean error of the height over them with the level that the model has, m.
     """
 
     level: Levels
     sigma: Levels
     windows: int
+    error_m: float
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,10 @@ class _Climbs:
 
     missing: FloatArray
     by_angle: FloatArray
+
+    def error(self) -> float:
+        """Mean size of what is missing, m; NaN of none."""
+        return float(np.abs(self.missing).mean()) if len(self.missing) else math.nan
 
 
 def fit_level(
@@ -88,7 +95,7 @@ def fit_level(
     Returns:
         None where the height is not the feet's, or the references cover fewer than `FEWEST` motions over the horizon.
     """
-    settings = _height(model)
+    settings = model.card.height
     if settings is None:
         return None
     roll, pitch = settings.level
@@ -107,7 +114,9 @@ def fit_level(
     sigma = np.sqrt(np.diag(covariance))
     found, _ = _solve(climbs, np.abs(found) >= SIGNIFICANT * sigma)
     bounded = np.clip(found + (roll, pitch), -LARGEST_LEVEL, LARGEST_LEVEL)
-    return LevelFit((float(bounded[0]), float(bounded[1])), (float(sigma[0]), float(sigma[1])), len(climbs.missing))
+    return LevelFit(
+        (float(bounded[0]), float(bounded[1])), (float(sigma[0]), float(sigma[1])), len(climbs.missing), climbs.error()
+    )
 
 
 def climb_error(
@@ -115,7 +124,7 @@ def climb_error(
 ) -> float:
     """Mean error of the height over the horizon with some level, m; NaN where no log covers it."""
     climbs = _compare(logs, [_climbed(model, robot, logs, level, threads)], ())
-    return float(np.abs(climbs.missing).mean()) if len(climbs.missing) else float("nan")
+    return climbs.error()
 
 
 def with_level(card: ModelCard, level: Levels) -> ModelCard:
@@ -123,10 +132,6 @@ def with_level(card: ModelCard, level: Levels) -> ModelCard:
     assert card.height is not None
     rounded = {"level": (round(level[0], 4), round(level[1], 4))}
     return card.model_copy(update={"height": card.height.model_copy(update=rounded)})
-
-
-def _height(model: LoadedModel) -> HeightSettings | None:
-    return model.card.height if isinstance(model.card, ModelCard) else None
 
 
 def _after(progress: Callable[[int], None], done: int) -> Callable[[int], None]:
