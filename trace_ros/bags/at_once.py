@@ -327,7 +327,7 @@ def _check_side_by_side(imu: _Stream, joints: _Stream) -> None:
 
 def _pair(imu: _Stream, joints: _Stream, robot: RobotDescription, settings: StreamSettings, tally: Tally) -> Paired:
     """The joints at each stamp of the IMU: see `trace_ros.streams.pairing`."""
-    stamps, joint_stamps = imu.stamp_ns, joints.stamp_ns
+    stamps, joint_stamps = imu.stamp_ns, joints.stamp_ns - round(settings.joint_delay * 1e9)
     before = np.searchsorted(joint_stamps, stamps, side="right") - 1
     known = before >= 0
     first = np.maximum(before, 0)

@@ -81,6 +81,11 @@ class LegolasEstimator:
         """Of the samples that the model was trained with, Hz."""
         return self.model.card.rate_hz
 
+    @property
+    def joint_delay_s(self) -> float:
+        """How much older joint readings are than IMU readings of the same stamp, s; whoever pairs them sees to it."""
+        return self.model.card.joint_delay
+
     def reset(self) -> None:
         """Forget everything. A reset run equals a fresh one."""
         self._last_stamp_ns: int | None = None

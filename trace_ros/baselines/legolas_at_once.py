@@ -21,6 +21,7 @@ from trace_ros.errors import TraceError
 from trace_ros.estimator import observation as obs
 from trace_ros.estimator.differentiation import differentiate
 from trace_ros.estimator.estimator import initial_tilt
+from trace_ros.estimator.joint_delay import with_joints_at_their_time
 from trace_ros.estimator.observation import MAX_GAP_S, WINDOW
 from trace_ros.logs import SensorLog, Trajectory
 
@@ -87,6 +88,7 @@ def run_legolas(
     Raises:
         TraceError: too few samples, or a gap, after which the estimator would start anew.
     """
+    log = with_joints_at_their_time(log, model.card.joint_delay)
     elapsed, told = log_intervals(log, model.card)
     if len(log) < WINDOW or elapsed.max() > MAX_GAP_S:
         raise TraceError(f"log: needs {WINDOW} samples without a gap of {MAX_GAP_S:g} s to be run at once")

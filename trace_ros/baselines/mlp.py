@@ -53,6 +53,11 @@ class MlpEstimator:
         return self.model.card.rate_hz
 
     @property
+    def joint_delay_s(self) -> float:
+        """How much older joint readings are than IMU readings of the same stamp, s; whoever pairs them sees to it."""
+        return self.model.card.joint_delay
+
+    @property
     def max_gap_s(self) -> float:
         """The longest pause that is bridged, s."""
         return self._trace.max_gap_s

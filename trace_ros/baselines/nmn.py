@@ -170,6 +170,11 @@ class NmnIekf(Iekf):
         return self.model.card.rate_hz
 
     @property
+    def joint_delay_s(self) -> float:
+        """How much older joint readings are than IMU readings of the same stamp, s; whoever pairs them sees to it."""
+        return self.model.card.joint_delay
+
+    @property
     def probability(self) -> FloatArray:
         """(4,) that each foot stands, by the network, at the last sample."""
         return self._network.probability

@@ -29,6 +29,7 @@ FindingName = Literal[
     "joint_sign",
     "joints",
     "joint_stuck",
+    "joint_timing",
     "feet",
     "velocity_wrong",
     "velocity_zero",
@@ -148,6 +149,8 @@ class LogCheckSettings(CheckSettings):
         place: m; offset of the reference's body worth a remark.
         covered: part of the log for which there must be a reference.
         leg_evidence: standard errors by which another order, sign or mounting must fit the legs better to be a fault.
+        joint_delay: s; by which joint readings may be older than the IMU's of the same stamp, or younger; training has
+            as much.
         velocity_slope: how far from 1 the ratio of joint velocities and derivatives of positions may be.
         fastest_turn: rad/s; a gyro that often reads more is in degrees.
         fastest_joint: rad/s; no leg moves faster, a larger velocity is a wrong reading.
@@ -167,6 +170,7 @@ class LogCheckSettings(CheckSettings):
     place: Positive = 0.05
     covered: Part = 0.9
     leg_evidence: Positive = 2.5
+    joint_delay: Positive = 0.004
     velocity_slope: Part = 0.3
     fastest_turn: Positive = 20.0
     fastest_joint: Positive = 60.0

@@ -8,7 +8,7 @@ happens is tried, and one that fits significantly better is the cause. No contac
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -24,9 +24,9 @@ _WINDOW = 0.2
 """s."""
 _SAMPLES = 20
 """In a window, means of the log's."""
-_FEWEST_SAMPLES = 6
+FEWEST_SAMPLES = 6
 _MOST_WINDOWS = 150
-_FEWEST_WINDOWS = 12
+FEWEST_WINDOWS = 12
 _WIDTH = 0.1
 """m/s; feet agree that are as near."""
 _ROUNDS = 8
@@ -70,8 +70,13 @@ class Strides:
     interval: float
 
     @classmethod
-    def of(cls, log: SensorLog) -> Strides:
-        """Those in which the robot moves, evenly chosen."""
+    def of(cls, log: SensorLog, delay: float = 0.0) -> Strides:
+        """Those in which the robot moves, evenly chosen; with joints that were stamped ``delay`` (s) later."""
+        return next(cls.at(log, [delay]))
+
+    @classmethod
+    def at(cls, log: SensorLog, delays: Sequence[float]) -> Iterator[Strides]:
+        """The same windows for each of several delays (s)."""
         moving = moving_mask(log)
         pieces = [piece for piece in windows(log, _WINDOW) if moving[piece].all()]
         if len(pieces) > _MOST_WINDOWS:
@@ -84,14 +89,30 @@ class Strides:
         each = max(1, size // _SAMPLES)
         samples = size // each
 
-        def means(values: FloatArray) -> FloatArray:
-            rows = [values[piece][: samples * each].reshape(samples, each, -1).mean(axis=1) for piece in pieces]
+        def means(values: FloatArray, delay: float = 0.0) -> FloatArray:
+            rows = [
+                _later(values, log.stamp_ns, piece, delay)[: samples * each].reshape(samples, each, -1).mean(axis=1)
+                for piece in pieces
+            ]
             return np.array(rows).reshape(len(pieces), samples, values.shape[1])
 
-        return cls(means(log.joint_position), means(velocity), means(log.angular_velocity), _WINDOW / size * each)
+        gyro, interval = means(log.angular_velocity), _WINDOW / size * each
+        for delay in delays:
+            yield cls(means(log.joint_position, delay), means(velocity, delay), gyro, interval)
 
     def __len__(self) -> int:
         return len(self.position)
+
+
+def _later(values: FloatArray, stamp_ns: IntArray, piece: slice, delay: float) -> FloatArray:
+    """Rows of a piece as they are, or interpolated at stamps that are later by a delay, s; a log's last row is held."""
+    if not delay:
+        return values[piece]
+    wanted = stamp_ns[piece] + round(delay * 1e9)
+    after = np.clip(np.searchsorted(stamp_ns, wanted), 1, len(stamp_ns) - 1)
+    span = stamp_ns[after] - stamp_ns[after - 1]
+    weight = np.clip((wanted - stamp_ns[after - 1]) / span, 0.0, 1.0)[:, None]
+    return np.asarray(values[after - 1] + weight * (values[after] - values[after - 1]))
 
 
 def arrangements(robot: RobotDescription) -> Iterator[Arrangement]:
@@ -184,7 +205,7 @@ def check_legs(log: SensorLog, robot: RobotDescription, report: LogReport, limit
         report.fact("legs", f"order and signs are not judged before {', '.join(wrong)} is mended")
         return
     strides = Strides.of(log)
-    if len(strides) < _FEWEST_WINDOWS or strides.position.shape[1] < _FEWEST_SAMPLES:
+    if len(strides) < FEWEST_WINDOWS or strides.position.shape[1] < FEWEST_SAMPLES:
         report.fact("legs", "too little walking, or too few samples of it, to tell order and signs of the joints")
         return
     taken, *others = arrangements(robot)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trace_ros.cli.calibrate_logs import judge_on_logs
+from trace_ros.cli.calibrate_logs import UnitFits, judge_on_logs
 from trace_ros.cli.calibration_tables import show_courses, show_judgement
 from trace_ros.cli.common import check_output, check_picture, console, progress_bar, refuse_given, say, write_json
 from trace_ros.cli.options import (
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _OF_WALKS = ("courses", "seeds", "held_out", "folds", "changes", "cache", "jobs")
 _OF_READING = ("imu_topic", "joint_topic", "reference_topic", "imu_mounting", "imu_frame", "torque_source")
-_OF_LOGS = (*_OF_READING, "start", "end", "level")
+_OF_LOGS = (*_OF_READING, "start", "end", "joint_delay", "level")
 """Parameters that mean nothing without simulated walks, or without logs."""
 
 
@@ -78,6 +78,14 @@ def calibrate(
             "input_limit=5, input_limit=null; may be repeated.",
         ),
     ] = None,
+    joint_delay: Annotated[
+        bool,
+        typer.Option(
+            "--joint-delay",
+            help="With logs, which need no reference for it: also find how much older the joint readings are than the "
+            "IMU's.",
+        ),
+    ] = False,
     level: Annotated[
         bool,
         typer.Option("--level", help="With logs: also fit how level the robot's feet are in its body, for its height."),
@@ -97,17 +105,20 @@ def calibrate(
     """Fit the pose and twist covariance to a model's errors on simulated walks, and judge it on others.
 
     With logs nothing is simulated: the model's own covariance of the pose is held against their reference, and nothing
-    is fitted but, with --level, how level the feet are.
+    is fitted but, with --joint-delay, how late the joint readings are, and with --level, how level the feet are.
     """
     check_picture(plot, json_file)
     check_output(json_file)
     if logs:
         refuse_given(context, "is for simulated walks, and logs are given", _OF_WALKS)
-        if write and not level:
-            raise TraceError("--write: of logs nothing is fitted that could be written, but with --level")
+        if write and not (level or joint_delay):
+            raise TraceError(
+                "--write: of logs nothing is fitted that could be written without --joint-delay or --level"
+            )
         topics = chosen_topics(imu_topic, joint_topic, reference_topic, logs)
         reading = read_settings(imu_mounting, imu_frame, torque_source)
-        judge_on_logs(logs, robot, model, topics, reading, (start, end), config, plot, json_file, level, write)
+        fits = UnitFits(joint_delay, level, write)
+        judge_on_logs(logs, robot, model, topics, reading, (start, end), config, plot, json_file, fits)
         return
     refuse_given(context, "is for logs, and none is given", _OF_LOGS)
     if keep and changes:
@@ -141,6 +152,12 @@ def calibrate(
     if levelled is not None and any(levelled.level):
         say(f"the level of one unit's feet, {levelled.level} rad, is left out here: simulated ones are straight")
         straight["height"] = levelled.model_copy(update={"level": (0.0, 0.0)})
+    if loaded.card.joint_delay:
+        say(
+            f"joint readings late by {loaded.card.joint_delay} s are one unit's: left out here, where walks "
+            "are simulated"
+        )
+        straight["joint_delay"] = 0.0
     for_fit, for_judging = _runs(courses, description, fitted, judged, cache or DEFAULT_CACHE, keep)
     runs = [*for_fit, *for_judging]
     missing = sum(not run.walked for run in runs)

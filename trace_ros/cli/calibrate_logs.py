@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,20 @@ _FEW = 5.0
 """Pieces that do not overlap; fewer tell little."""
 
 
+class UnitFits(NamedTuple):
+    """What is to be fitted to one unit.
+
+    Attributes:
+        joint_delay: how late its joint readings are.
+        level: how level its feet are in its body.
+        write: whether that goes into the model.
+    """
+
+    joint_delay: bool = False
+    level: bool = False
+    write: bool = False
+
+
 def judge_on_logs(
     paths: Sequence[Path],
     robot: str,
@@ -36,14 +50,13 @@ def judge_on_logs(
     config: Path | None,
     plot: Path | None,
     json_file: Path | None,
-    level: bool = False,
-    write: bool = False,
+    fits: UnitFits,
 ) -> None:
     """Print how many errors of the relative pose lie within 1, 2 and 3 sigma, on all logs and on each.
 
     Clock, mounting, tilt, gaps and jumps of the references are seen to as for ``trace finetune``. The twist is not
-    judged: references of real robots tell it poorly, if at all. With ``level`` the feet are levelled first, and with
-    ``write`` that goes into the model.
+    judged: references of real robots tell it poorly, if at all. What is to be fitted to the unit is fitted first; where
+    that is the timing of the joints alone and no log has a reference, nothing is judged.
 
     Raises:
         TraceError: whatever is wrong with the model, a log or its reference; in the order in which it is cheap to find.
@@ -55,6 +68,7 @@ def judge_on_logs(
     # Imported here, so that --help and the other commands need not wait for torch and the plotting libraries.
     from trace_ros.cli.evaluation import check_span, cut_recorded
     from trace_ros.cli.levelling import fit_and_tell
+    from trace_ros.cli.timing import find_and_tell
     from trace_ros.estimator.checkpoint import load_model, write_card
     from trace_ros.evaluation.calibration import judge, together
     from trace_ros.evaluation.calibration_plot import plot_calibration
@@ -69,8 +83,10 @@ def judge_on_logs(
     file = model or models_directory() / description.name / "trace.pt"
     loaded = load_model(file)
     loaded.check_robot(description)
-    if level and loaded.card.height is None:
+    own_card = loaded.card
+    if fits.level and loaded.card.height is None:
         raise TraceError(f"--level: {file} takes its height from its network, not from the feet (docs/training.md)")
+    parts: list[SensorLog] = []
     logs: list[SensorLog] = []
     referenced_logs: list[ReferencedLog] = []
     named: list[NamedLog] = []
@@ -79,21 +95,36 @@ def judge_on_logs(
         log, report = read_log(path, description, topics, reading)
         for note in report.notes if report else ():
             say(f"note: {path}: {note}")
-        part = cut_recorded(log, path, *span)
+        parts.append(cut_recorded(log, path, *span))
+        named.append(NamedLog(path, "test", log, fingerprint(log)))
+    check_recordings(named)
+    changed: dict[str, Any] = {}
+    timing: dict[str, Any] | None = None
+    level: dict[str, Any] | None = None
+    if fits.joint_delay:
+        delay, timing = find_and_tell(parts, description, loaded.card.joint_delay, "these logs")
+        changed["joint_delay"] = delay
+        loaded = replace(loaded, card=loaded.card.model_copy(update=changed))
+    judged = fits.level or not fits.joint_delay or any(part.reference is not None for part in parts)
+    for path, part in zip(paths, parts, strict=True) if judged else ():
         referenced = with_reference(str(path), part, description, ReferenceConfig())
         for note in referenced.notes:
             say(f"note: {path}: {note}")
         referenced_logs.append(referenced)
         logs.append(_longest_part(path, referenced, settings.horizon_s + settings.warm_up_s))
-        named.append(NamedLog(path, "test", log, fingerprint(log)))
-    check_recordings(named)
-    changed: dict[str, Any] = {}
-    found: dict[str, Any] | None = None
-    if level and (told := fit_and_tell(loaded, description, referenced_logs, "these logs")) is not None:
-        card, found = told
+    if fits.level and (told := fit_and_tell(loaded, description, referenced_logs, "these logs")) is not None:
+        card, level = told
         changed["height"] = card.height
-        if write:
-            console.print(f"wrote {file} and {write_card(file, card)}", highlight=False, soft_wrap=True)
+        loaded = replace(loaded, card=card)
+    if fits.write and loaded.card != own_card:
+        console.print(f"wrote {file} and {write_card(file, loaded.card)}", highlight=False, soft_wrap=True)
+    found = {"joint_timing": timing, "level": level}
+    if not judged:
+        say("no log has a reference: the covariance is not judged")
+        if json_file is not None:
+            write_json(json_file, {"robot": description.name, "model": str(file), **found})
+            console.print(f"wrote {json_file}", highlight=False, soft_wrap=True)
+        return
     names = file_names([path.resolve().stem for path in paths])
     with progress_bar() as progress:
         task = progress.add_task("estimating", total=1.0)
@@ -128,7 +159,7 @@ def judge_on_logs(
             "joint_position": judgement.joint(),
             "scales": judgement.scales(),
             "by_log": {name: each.rows() for name, each in own.items()},
-            "level": found,
+            **found,
             "error_model": loaded.card.error_model.model_dump(mode="json"),
             "settings": settings.model_dump(mode="json"),
         }

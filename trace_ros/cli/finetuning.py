@@ -21,9 +21,11 @@ from trace_ros.bags import ReadSettings, Topics, read_log
 from trace_ros.baselines.registry import TRACE, load_estimator
 from trace_ros.cli.common import console, errors, progress_bar, say, write_json
 from trace_ros.cli.levelling import fit_and_tell
+from trace_ros.cli.timing import find_and_tell
 from trace_ros.cli.training import StopOnSignal
 from trace_ros.errors import TraceError
 from trace_ros.estimator.checkpoint import Card, ModelCard, load_model
+from trace_ros.estimator.joint_delay import with_joints_at_their_time
 from trace_ros.evaluation.metrics import MetricSettings
 from trace_ros.evaluation.runner import Evaluation, evaluate_run, file_names
 from trace_ros.resources import models_directory
@@ -107,7 +109,11 @@ def planned(
         {"path": str(log.path.resolve()), "split": log.split, "fingerprint": log.fingerprint, **chosen} for log in named
     ]
     given = str(Path(robot).resolve()) if Path(robot).suffix in (".yaml", ".yml") else robot
-    plan = FineTuningPlan(given, settings, _command(splits, robot, base, config, changes, chosen), rows)
+    delay = base.card.joint_delay
+    if settings.joint_delay:
+        walks = [log.log for log in named if log.split == "training"]
+        delay, _ = find_and_tell(walks, description, delay, "the training logs")
+    plan = FineTuningPlan(given, settings, _command(splits, robot, base, config, changes, chosen), rows, delay)
     return _job(plan, named, description, base, output)
 
 
@@ -140,11 +146,12 @@ def resumed(output: Path, model: Path | None, changes: Sequence[str] = ()) -> Jo
         if log.fingerprint != row["fingerprint"]:
             raise TraceError(f"{log.path}: is no longer the log that the run in {output} was started with")
         named.append(log)
-    state["config"].setdefault("level", False)  # a run from before there was such a thing
+    for later in ("joint_delay", "level"):  # a run from before there was such a thing
+        state["config"].setdefault(later, False)
     for change in changes:
         set_key(state["config"], change)
     config = FineTuningConfig.parse(state["config"], " ".join((str(output / "checkpoint.pt"), *changes)))
-    plan = FineTuningPlan(state["robot"], config, state["command"], rows)
+    plan = FineTuningPlan(state["robot"], config, state["command"], rows, state.get("joint_delay", 0.0))
     job = _job(plan, named, description, base, output)
     job.run.resume()
     return job
@@ -202,7 +209,8 @@ def _job(
         fitting.append(replace(log, log=judged, notes=(*referenced.notes, *torn)))
         if log.split == "test":
             continue
-        track = base.track(str(log.path), referenced, robot, plan.config)
+        in_time = referenced._replace(log=with_joints_at_their_time(referenced.log, plan.joint_delay))
+        track = base.track(str(log.path), in_time, robot, plan.config)
         if track.left_out:
             say(f"note: {log.path}: {track.left_out} windows are left out, the reference covers too little of them")
         tracks[log.split].append(track)
@@ -326,6 +334,7 @@ def _finish(job: Job, settings: MetricSettings, threads: int, json_file: Path | 
         "updates": training.updates,
         "training_hours": training.elapsed_s / 3600,
         "best_epoch": training.best_epoch,
+        "joint_delay_s": training.plan.joint_delay,
         "level": level,
         "history": training.history,
         "judged": judged,

@@ -30,6 +30,7 @@ from trace_ros.estimator.coasting import Coasting
 from trace_ros.estimator.engines import DEFAULT_ENGINE, Engine, make_engine
 from trace_ros.estimator.estimator import TraceEstimator, initial_tilt, known_intervals, upright
 from trace_ros.estimator.height import NOTHING_OWED, HeightSettings, Walked, climb_rates
+from trace_ros.estimator.joint_delay import with_joints_at_their_time
 from trace_ros.estimator.network import LEG_TOKENS, OUTPUT_SIZE, TOKEN_NAMES
 from trace_ros.estimator.odometry import PoseIntegrator
 from trace_ros.estimator.run import EstimatedRun
@@ -78,6 +79,7 @@ def run_logs(
         TraceError: a log is too short, or too full of gaps, to fill the window once.
     """
     poses = [None] * len(logs) if initial_poses is None else initial_poses
+    logs = [with_joints_at_their_time(log, estimator.joint_delay_s) for log in logs]
     runs = in_threads(threads, partial(_Run, estimator), logs, poses)
     for index, run in enumerate(runs):
         if fault := run.fault():

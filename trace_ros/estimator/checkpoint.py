@@ -23,6 +23,7 @@ from torch import nn
 from trace_ros.errors import TraceError
 from trace_ros.estimator.halving import halve, restore
 from trace_ros.estimator.height import HeightSettings
+from trace_ros.estimator.joint_delay import JointDelay
 from trace_ros.estimator.network import ABSENT_TORQUE, NetworkConfig, TraceNetwork
 from trace_ros.estimator.observation import JOINT_TORQUE
 from trace_ros.estimator.odometry import ErrorModel
@@ -62,6 +63,8 @@ class Card(BaseModel):
         interval_s: shortest and longest time between two samples that training showed often enough to be learned, s;
             None in models that were trained at one rate with a little jitter.
         error_model: how fast its pose becomes uncertain.
+        joint_delay: s; how much older joint readings are than IMU readings of the same stamp on the unit that the model
+            was fitted to (`trace_ros.estimator.joint_delay`); 0 in models for every unit.
         training: config of the training.
         simulation: config of the simulator that made the data.
         seeds: of everything random.
@@ -82,6 +85,7 @@ class Card(BaseModel):
     rate_hz: Annotated[float, Field(gt=0)]
     interval_s: tuple[Positive, Positive] | None = None
     error_model: ErrorModel = ErrorModel()
+    joint_delay: JointDelay = 0.0
     training: dict[str, Any] = {}
     simulation: dict[str, Any] = {}
     seeds: dict[str, int] = {}

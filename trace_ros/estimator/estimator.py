@@ -154,6 +154,11 @@ class TraceEstimator:
         """The longest pause that is bridged, s."""
         return self.gaps.max_gap
 
+    @property
+    def joint_delay_s(self) -> float:
+        """How much older joint readings are than IMU readings of the same stamp, s; whoever pairs them sees to it."""
+        return self.model.card.joint_delay
+
     @classmethod
     def load(
         cls, model: Path, robot: RobotDescription, gaps: GapSettings | None = None, engine: str = DEFAULT_ENGINE

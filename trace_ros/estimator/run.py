@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from trace_ros.errors import TraceError
 from trace_ros.estimator.interface import Estimator
+from trace_ros.estimator.joint_delay import joint_delay_of, with_joints_at_their_time
 from trace_ros.estimator.observation import WINDOW
 from trace_ros.logs import SensorLog, Trajectory
 
@@ -43,7 +44,8 @@ def run_estimator(
     """Reset the estimator and step it through a log.
 
     Args:
-        estimator: its state is that of the log's end afterwards.
+        estimator: its state is that of the log's end afterwards. Where it knows that joint readings are late, each IMU
+            reading is given those of its own time.
         log: N samples.
         initial_pose: position (3,) m and orientation (4,) quaternion x, y, z, w of the first estimate; None starts at
             the origin, level by the log's own gravity direction.
@@ -52,6 +54,7 @@ def run_estimator(
     Raises:
         TraceError: the log is too short, or too full of gaps, to fill the window once.
     """
+    log = with_joints_at_their_time(log, joint_delay_of(estimator))
     if len(log) < WINDOW:
         raise TraceError(
             f"the log has {len(log)} samples; the estimator needs at least {WINDOW} for its first estimate"

@@ -123,7 +123,15 @@ class EstimatorNode(ManagedNode):
         gc.unfreeze()
         gc.collect()
         gc.freeze()
-        self._inputs = Inputs(self, robot, parameters, self._on_events, self._on_arrival, self._on_unexpected)
+        self._inputs = Inputs(
+            self,
+            robot,
+            parameters,
+            self._on_events,
+            self._on_arrival,
+            self._on_unexpected,
+            estimators.joint_delay_s(estimator, parameters),
+        )
         feet = bool(estimators.feet_are_told_by(estimator))
         self._outputs = Outputs(self, parameters, robot, self.get_logger().error, feet)
         if parameters.number("markers_rate") > 0 and not markers.available():

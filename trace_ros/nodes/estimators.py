@@ -10,6 +10,7 @@ import torch
 from trace_ros.baselines.registry import default_model, load_estimator
 from trace_ros.estimator.estimator import TraceEstimator
 from trace_ros.estimator.interface import Estimator, GapBound, Placeable, RateBound
+from trace_ros.estimator.joint_delay import joint_delay_of
 from trace_ros.estimator.observation import MAX_GAP_S
 from trace_ros.logs import JOINTS, Sample
 from trace_ros.nodes.parameters import Parameters
@@ -49,6 +50,11 @@ def max_gap_s(estimator: Estimator) -> float:
     return estimator.max_gap_s if isinstance(estimator, GapBound) else MAX_GAP_S
 
 
+def joint_delay_s(estimator: Estimator, parameters: Parameters) -> float:
+    """How late joint states are, s: as the parameters say, or else the model."""
+    return (parameters.numbers("joint_delay") or [joint_delay_of(estimator)])[0]
+
+
 def feet_are_told_by(estimator: Estimator) -> str:
     """What its ``estimator/foot_reliability`` holds: ``attention``, ``contact``, or nothing."""
     return next((what for what in ("attention", "contact") if what in estimator.outputs), "")
@@ -65,6 +71,7 @@ def facts(estimator: Estimator, parameters: Parameters) -> dict[str, str]:
         "estimator": estimator.name,
         "model": estimator.source,
         "model fits": fits,
+        "joint delay": f"{joint_delay_s(estimator, parameters) * 1e3:g} ms, by which joint states are put back",
         "foot reliability": feet_are_told_by(estimator) or f"not published: {estimator.name} tells nothing of the feet",
     }
     if isinstance(estimator, TraceEstimator):

@@ -6,6 +6,7 @@ from typing import Any
 
 from trace_ros.nodes.parameters import Parameter, Parameters
 from trace_ros.streams import StreamSettings
+from trace_ros.streams.pairing import LARGEST_JOINT_DELAY
 
 INPUT_PARAMETERS = (
     Parameter(
@@ -31,6 +32,15 @@ INPUT_PARAMETERS = (
         "s",
         0.0,
         1.0,
+    ),
+    Parameter(
+        "joint_delay",
+        [],
+        "how much older joint states are than IMU messages of the same stamp; empty: as the model says",
+        "s",
+        -LARGEST_JOINT_DELAY,
+        LARGEST_JOINT_DELAY,
+        lengths=(0, 1),
     ),
     Parameter(
         "max_gap",
@@ -62,14 +72,15 @@ INPUT_PARAMETERS = (
 )
 
 
-def stream_settings(parameters: Parameters) -> StreamSettings:
-    """What the parameters say of the streams."""
+def stream_settings(parameters: Parameters, joint_delay: float = 0.0) -> StreamSettings:
+    """What the parameters say of the streams, and the estimator of the lateness of its joints (s)."""
     values: dict[str, Any] = {
         "joints": parameters.text("joint_pairing"),
         "use_effort": parameters.text("torque_source") != "none",
         "reset_on_time_jump": parameters.flag("reset_on_time_jump"),
         "imu_mounting": parameters.text("imu_mounting"),
         "imu_frame": parameters.text("imu_frame"),
+        "joint_delay": joint_delay,
     }
     values |= {
         name: parameters.number(name) for name in ("joint_interval", "joint_timeout", "joint_wait", "time_jump_limit")

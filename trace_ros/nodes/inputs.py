@@ -37,6 +37,7 @@ class Inputs:
         on_events: Callable[[list[Event]], None],
         on_arrival: Callable[[str, int], None] = lambda _stream, _stamp_ns: None,
         on_error: Callable[[str], None] | None = None,
+        joint_delay: float = 0.0,
     ) -> None:
         """Subscribe to nothing yet.
 
@@ -48,13 +49,14 @@ class Inputs:
             on_arrival: called with "imu" or "joints" and the stamp (ns) when a message arrives, before anything else.
             on_error: called with one line when anything that a message led to has raised; None: let it be raised, which
                 ends the process.
+            joint_delay: s; how much older joint states are than IMU messages of the same stamp.
 
         Raises:
             TraceError: the URDF has no link for the IMU where ``imu_mounting`` asks for one.
         """
         self._node, self._parameters = node, parameters
         self._on_events, self._on_arrival, self._on_error = on_events, on_arrival, on_error
-        self.streams = SensorStreams(robot, stream_settings(parameters), self._tell)
+        self.streams = SensorStreams(robot, stream_settings(parameters, joint_delay), self._tell)
         self.imu_topic = node.resolve_topic_name("imu/data")
         self.joints_topic = node.resolve_topic_name("joint_states")
         # Best effort receives from reliable and best-effort publishers alike.

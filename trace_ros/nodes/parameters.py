@@ -57,7 +57,7 @@ class Parameter:
             # To YAML, and so to the command line of ROS, the bare word off is false.
             return next((word for word in self.choices if word in _BOOLEAN_WORDS[value]), value)
         if self.lengths:
-            return _numbers(value)
+            return _numbers([value] if 1 in self.lengths and type(value) in (int, float) else value)
         if isinstance(self.default, list) and isinstance(value, (list, tuple)):
             return [str(item) for item in value]
         return value

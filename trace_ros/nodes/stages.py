@@ -97,7 +97,8 @@ def _measure(
     progress: Callable[[int], None] | None,
 ) -> dict[str, tuple[float, float]]:
     estimator = estimators.make_estimator(parameters, robot)
-    streams = SensorStreams(robot, stream_settings(parameters))
+    settings = stream_settings(parameters, estimators.joint_delay_s(estimator, parameters))
+    streams, delay_ns = SensorStreams(robot, settings), round(settings.joint_delay * 1e9)
     told: list[str] = []
     outputs = Outputs(node, parameters, robot, told.append, bool(estimators.feet_are_told_by(estimator)))
     walk = [(bytes(imu), bytes(joints)) for imu, joints in serialised_walk(robot, rate_hz)]
@@ -114,7 +115,8 @@ def _measure(
             imu, joints = deserialize_message(imu_bytes, Imu), deserialize_message(joint_bytes, JointState)
             deserialised = clock()
             set_stamp(imu.header.stamp, stamp_ns)
-            set_stamp(joints.header.stamp, stamp_ns)
+            # As late as they are taken to be, so that no message waits for a later one.
+            set_stamp(joints.header.stamp, stamp_ns + delay_ns)
             convert = clock()
             events = [*streams.add_joints(joints, stamp_ns), *streams.add_imu(imu, stamp_ns)]
             converted = clock()

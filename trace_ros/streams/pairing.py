@@ -28,6 +28,9 @@ _OTHER_CLOCK_NS = 1_000_000_000
 _TAKEN_OVER_NS = 1_000_000_000
 """A publisher that was silent for so long, by stamp, loses its joints to another that reports them."""
 
+LARGEST_JOINT_DELAY = 0.1
+"""s; joint readings that are later than this belong to another clock."""
+
 _EVIDENCE = 20
 """Messages in a row that show that a publisher has been replaced, or that the clocks differ."""
 
@@ -42,6 +45,8 @@ class PairingSettings(BaseModel):
         joint_timeout: s; a joint reading older than this at an IMU stamp is not held.
         joint_wait: s; how long, by stamp, an IMU reading waits for the joint reading after it. With more than
             ``joint_interval``, samples do not depend on which topic is faster; 0 takes the newest that is there.
+        joint_delay: s; how much older joint readings are than IMU readings of the same stamp, by which their stamps are
+            put back, and by which an IMU reading waits the longer; negative where the IMU's are the older ones.
         time_jump_limit: s; stamps further back than this, two in a row, are a new time line; a smaller one is disorder.
         reset_on_time_jump: whether a new time line is followed; else its messages are dropped until time catches up.
     """
@@ -51,6 +56,7 @@ class PairingSettings(BaseModel):
     joint_interval: float = Field(default=0.025, ge=0)
     joint_timeout: float = Field(default=0.05, ge=0)
     joint_wait: float = Field(default=0.04, ge=0)
+    joint_delay: float = Field(default=0.0, ge=-LARGEST_JOINT_DELAY, le=LARGEST_JOINT_DELAY)
     time_jump_limit: float = Field(default=0.5, gt=0)
     reset_on_time_jump: bool = True
 
@@ -94,7 +100,8 @@ class SamplePairer:
         self._interpolate = settings.joints == "interpolate"
         self._interval_ns = round(settings.joint_interval * 1e9)
         self._timeout_ns = round(settings.joint_timeout * 1e9)
-        self._wait_ns = round(settings.joint_wait * 1e9)
+        self._delay_ns = round(settings.joint_delay * 1e9)
+        self._wait_ns = round(settings.joint_wait * 1e9) + max(self._delay_ns, 0)
         self._tally = tally
         self.exact = 0
         """Samples whose joints bear the IMU's own stamp."""
@@ -148,7 +155,8 @@ class SamplePairer:
         if rivals:
             more = not self._complete and all(set(slots).issuperset(rival) for rival in rivals)
             newest = [self._publishers[rival].newest_ns for rival in rivals]
-            silent = all(newest_ns is None or stamp_ns - newest_ns > _TAKEN_OVER_NS for newest_ns in newest)
+            own_ns = stamp_ns - self._delay_ns
+            silent = all(newest_ns is None or own_ns - newest_ns > _TAKEN_OVER_NS for newest_ns in newest)
             self._applicants[slots] = self._applicants.get(slots, 0) + 1 if silent else 0
             if self._applicants[slots] < _EVIDENCE and not more:
                 return False
@@ -170,7 +178,7 @@ class SamplePairer:
         """
         self._forget_evidence_after_a_pause(stamp_ns, self._newest_joints_ns)
         self._newest_joints_ns = stamp_ns
-        self._publishers[reading.slots].add(stamp_ns, reading)
+        self._publishers[reading.slots].add(stamp_ns - self._delay_ns, reading)
         if self._unpaired_joints < _LONGEST_HISTORY:
             self._unpaired_joints += 1
         return self._release()
@@ -273,7 +281,7 @@ class SamplePairer:
     def _count_unpaired(self, stamp_ns: int) -> None:
         stamps = [publisher.stamps for publisher in self._publishers.values() if publisher.stamps]
         if self._unpaired_joints >= _EVIDENCE and all(abs(own[-1] - stamp_ns) > _OTHER_CLOCK_NS for own in stamps):
-            self.apart_s = (stamps[0][-1] - stamp_ns) * 1e-9
+            self.apart_s = (stamps[0][-1] + self._delay_ns - stamp_ns) * 1e-9
             self._tally.count("imu_other_clock", f"the joints' stamps are {self.apart_s:+.3f} s away from the IMU's")
         elif not self._paired and (not self._complete or all(own[0] > stamp_ns for own in stamps)):
             self._tally.count("imu_before_joints")

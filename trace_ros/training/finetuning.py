@@ -53,12 +53,14 @@ class FineTuningPlan:
         config: of the run.
         command: that started it.
         logs: path, split and fingerprint of each log, as plain data.
+        joint_delay: s; by how much the joint readings of the tracks were put back (`trace_ros.estimator.joint_delay`).
     """
 
     robot: str
     config: FineTuningConfig
     command: str
     logs: list[dict[str, str]]
+    joint_delay: float = 0.0
 
 
 class FineTuning:
@@ -206,7 +208,7 @@ class FineTuning:
         with torch.no_grad():
             state = self.base.begin(self.network, batch)
         past = Past.none(state.rotation, state.feedback, self._lookback, self.base.states_variances)
-        loss = self.base.objective(self.config.loss)
+        loss, vertical = self.base.objective(self.config.loss), self.base.vertical(self.config)
         length = self.config.optimiser.segment
         for number, (inputs, frames) in enumerate(batch.segments(length)):
             if stop():
@@ -219,7 +221,7 @@ class FineTuning:
                 frames: Any = frames,
                 held: list[FineTuningTerms] = held,
             ) -> Tensor:
-                held.append(finetuning_terms(rollout, past, frames, loss))
+                held.append(finetuning_terms(rollout, past, frames, loss, vertical))
                 return held[0].total
 
             made, state = self._update(inputs, state, objective, held)
@@ -290,6 +292,7 @@ class FineTuning:
                 "config": plan.config.model_dump(mode="json"),
                 "command": plan.command,
                 "logs": plan.logs,
+                "joint_delay": plan.joint_delay,
                 "model": str(self.base.path.resolve()),
                 "base": weights_fingerprint(self.base.weights),
                 "network": self.network.state_dict(),
@@ -330,6 +333,7 @@ class FineTuning:
         }
         return self.base.card.model_copy(
             update={
+                "joint_delay": self.plan.joint_delay,
                 "training": {**self.base.card.training, "finetuning": self.config.model_dump(mode="json")},
                 "seeds": {**self.base.card.seeds, "finetuning": self.config.seed},
                 "command": self.plan.command,
