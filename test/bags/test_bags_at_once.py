@@ -289,6 +289,8 @@ def test_settings_that_need_the_streams():
     assert not same(clean(), ReadSettings(imu_mounting="urdf", imu_frame=GO2.base_link))
     assert not same(clean(), ReadSettings(joint_wait=0.0))
     assert same(clean(), ReadSettings(use_effort=False))
+    for delay in (0.012, 0.0031, -0.007, 0.1):
+        assert same(clean(), ReadSettings(joint_delay=delay))
     assert same(clean(), ReadSettings(reset_on_time_jump=False))
 
 

@@ -20,14 +20,17 @@ import yaml
 from commands import run_trace
 from untrained import export_untrained
 
-from trace_ros.bags import write_log
+from trace_ros.bags import Topics, write_log
 from trace_ros.cli import finetuning
 from trace_ros.cli.finetune import SeveralValues
 from trace_ros.estimator.checkpoint import load_model, write_card
 from trace_ros.estimator.height import HeightSettings
+from trace_ros.estimator.joint_delay import with_joints_at_their_time
+from trace_ros.estimator.observation import JOINT_POSITION
 from trace_ros.logs import SensorLog, Trajectory
 from trace_ros.robot import RobotDescription
 from trace_ros.run_folder import sole_writer
+from trace_ros.sim.course import Course, simulate_course
 from trace_ros.training.level_fit import with_level
 
 ROBOT = RobotDescription.load("go2")
@@ -140,6 +143,76 @@ def test_ctrl_c_saves_and_resume_goes_on(folder, tmp_path, monkeypatch, capsys):
     for more, level in (((), False), (("--set", "level=true"), True)):
         assert run_trace(monkeypatch, capsys, *shorter, *more).code == 0
         assert json.loads((output / "report.json").read_text())["config"]["level"] is level
+
+
+@pytest.fixture(scope="module")
+def late_walks(tmp_path_factory) -> list[Path]:
+    """Two walks whose joints are 10 ms late, and as they were before."""
+    made = tmp_path_factory.mktemp("late")
+    course = Course.load("demo").model_copy(update={"duration": 8.0})
+    paths = []
+    for seed in (0, 1):
+        log = simulate_course(course, ROBOT, seed).measured
+        for name, written in ((f"late_{seed}.npz", with_joints_at_their_time(log, -0.01)), (f"own_{seed}.npz", log)):
+            write_log(made / name, written, ROBOT)
+            paths.append(made / name)
+    return paths
+
+
+def test_late_joints_are_put_right_for_training_and_in_the_model(folder, late_walks, tmp_path, monkeypatch, capsys):
+    late_0, _, late_1, _ = late_walks
+    output = tmp_path / "run"
+    command = ("--logs", late_0, "--validation", late_1, "--model", folder / "base.pt", *QUICK)
+    outcome = run_trace(monkeypatch, capsys, "finetune", *command, "--output", output)
+    assert outcome.code == 0, outcome.err
+    said = " ".join(outcome.err.split())
+    assert "timing of the joints: joint readings are " in said and "put right" in said
+    card = load_model(output / "trace.pt").card
+    assert card.joint_delay == pytest.approx(0.01, abs=0.0015)
+    assert json.loads((output / "report.json").read_text())["joint_delay_s"] == card.joint_delay
+    # Gone on with, it is the same; and a run from before there was such a thing knows of none.
+    resume = ("finetune", "--output", output, "--resume")
+    assert run_trace(monkeypatch, capsys, *resume).code == 0
+    assert load_model(output / "trace.pt").card.joint_delay == card.joint_delay
+    state = torch.load(output / "checkpoint.pt", weights_only=False)
+    del state["config"]["joint_delay"], state["joint_delay"]
+    torch.save(state, output / "checkpoint.pt")
+    assert run_trace(monkeypatch, capsys, *resume).code == 0
+    report = json.loads((output / "report.json").read_text())
+    assert (report["config"]["joint_delay"], report["joint_delay_s"]) == (False, 0.0)
+    # Unasked for, nothing is looked for; and what a model knows of its unit stays.
+    other = tmp_path / "other"
+    told = tmp_path / "told.pt"
+    shutil.copy(folder / "base.pt", told)
+    write_card(told, load_model(told).card.model_copy(update={"joint_delay": 0.01}))
+    again = ("finetune", *command[: -len(QUICK) - 1], told, *QUICK, "--output", other, "--set", "joint_delay=false")
+    outcome = run_trace(monkeypatch, capsys, *again)
+    assert outcome.code == 0 and "timing of the joints" not in outcome.err
+    assert load_model(other / "trace.pt").card.joint_delay == 0.01
+
+
+def test_what_is_trained_on_are_the_joints_of_the_time(folder, late_walks, tmp_path, monkeypatch):
+    late_0, own_0, late_1, own_1 = late_walks
+    changes = [*QUICK[1::2], "joint_delay=true"]
+    monkeypatch.setattr(finetuning, "find_and_tell", lambda *_: (0.01, None))
+    jobs = [
+        finetuning.planned(
+            tmp_path / name, [logs[0]], [logs[1]], [], "go2", folder / "base.pt", "paper", more, Topics()
+        )
+        for name, logs, more in (
+            ("late", (late_0, late_1), changes),
+            ("own", (own_0, own_1), [*changes, "joint_delay=false"]),
+        )
+    ]  # fmt: skip
+    late, own = (job.run._windows[0].track for job in jobs)
+    same = np.isin(own.stamp_ns, late.stamp_ns)
+    assert same.sum() == len(late.stamp_ns) > len(own.stamp_ns) - 15
+    # Interpolated there and back, where samples jitter.
+    positions = late.observations[:, JOINT_POSITION].numpy(), own.observations[same][:, JOINT_POSITION].numpy()
+    np.testing.assert_allclose(*positions, atol=0.02)
+    assert np.abs(positions[0] - positions[1]).mean() < 1e-3
+    # The logs themselves stay as they are stamped: the estimator that judges them knows.
+    assert len(jobs[0].logs[0].log) == len(SensorLog.load(late_0))
 
 
 def test_a_model_is_there_when_it_is_levelled_and_not_before(folder, tmp_path, monkeypatch, capsys):

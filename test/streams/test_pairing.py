@@ -274,3 +274,39 @@ def test_memory_is_bounded_when_one_stream_is_silent() -> None:
     for k in range(20000):  # stamps that hardly advance
         alone.joints(START + 40_000 * MS + k)
     assert len(alone.pairer._publishers[ALL].stamps) <= 4001
+
+
+# -- late joints --
+
+
+@pytest.mark.parametrize("delay_ms", [12, 5, -6])
+def test_late_joints_are_put_back(delay_ms: int) -> None:
+    """Whichever arrives first, a sample has the joints that were stamped later by the delay."""
+    runs = []
+    for joints_first in (True, False):
+        pairer = Pairer(joint_delay=delay_ms / 1e3)
+        for stamp in range(START, START + 200 * MS, 2 * MS):
+            first, second = (pairer.joints, pairer.imu) if joints_first else (pairer.imu, pairer.joints)
+            first(stamp)
+            second(stamp)
+        runs.append(pairer.pairs())
+        assert not set(pairer.tally.counts) - {"imu_before_joints"}
+    assert runs[0] == runs[1]
+    assert all(joints == imu + delay_ms for imu, joints in runs[0])
+    assert len(runs[0]) >= 100 - abs(delay_ms)
+
+
+def test_an_imu_reading_waits_for_late_joints_as_long_as_for_others_and_the_delay_besides() -> None:
+    pairer = Pairer(joint_delay=0.05, joint_wait=0.02)
+    for stamp in range(START, START + 100 * MS, 2 * MS):
+        pairer.joints(stamp)
+        pairer.imu(stamp)
+    assert pairer.pairs() == [(ms, ms + 50) for ms in range(0, 50, 2)]
+
+
+def test_clocks_that_differ_are_told_as_they_are_stamped() -> None:
+    pairer = Pairer(joint_delay=0.05)
+    for stamp in range(START, START + 300 * MS, 2 * MS):
+        pairer.joints(stamp + 100_000 * MS)
+        pairer.imu(stamp)
+    assert pairer.pairer.apart_s == pytest.approx(100.0, abs=0.3)

@@ -43,6 +43,8 @@ REPORT_FILE = "report.json"
 _LINE_INTERVAL_S = 30.0
 _LATER = ("optimiser.epochs", "validation.patience", "level")
 """Keys of the config that a run may be resumed with: when it ends, and what is done then."""
+_BEFORE = {"joint_delay": False, "level": False}
+"""Keys that a run may lack which was started before there were such things, and what it did."""
 _READING = {
     "imu": "--imu-topic",
     "joint_states": "--joint-topic",
@@ -146,8 +148,8 @@ def resumed(output: Path, model: Path | None, changes: Sequence[str] = ()) -> Jo
         if log.fingerprint != row["fingerprint"]:
             raise TraceError(f"{log.path}: is no longer the log that the run in {output} was started with")
         named.append(log)
-    for later in ("joint_delay", "level"):  # a run from before there was such a thing
-        state["config"].setdefault(later, False)
+    for key, before in _BEFORE.items():
+        state["config"].setdefault(key, before)
     for change in changes:
         set_key(state["config"], change)
     config = FineTuningConfig.parse(state["config"], " ".join((str(output / "checkpoint.pt"), *changes)))

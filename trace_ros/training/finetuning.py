@@ -208,7 +208,7 @@ class FineTuning:
         with torch.no_grad():
             state = self.base.begin(self.network, batch)
         past = Past.none(state.rotation, state.feedback, self._lookback, self.base.states_variances)
-        loss, vertical = self.base.objective(self.config.loss), self.base.vertical(self.config)
+        loss = self.base.objective(self.config.loss)
         length = self.config.optimiser.segment
         for number, (inputs, frames) in enumerate(batch.segments(length)):
             if stop():
@@ -221,7 +221,7 @@ class FineTuning:
                 frames: Any = frames,
                 held: list[FineTuningTerms] = held,
             ) -> Tensor:
-                held.append(finetuning_terms(rollout, past, frames, loss, vertical))
+                held.append(finetuning_terms(rollout, past, frames, loss))
                 return held[0].total
 
             made, state = self._update(inputs, state, objective, held)

@@ -119,8 +119,6 @@ class FineTuningConfig(BaseModel):
         optimiser: Adam, epochs, batches.
         reference: what is asked of it.
         validation: what decides which epoch is best.
-        vertical: how much vertical errors count, in the objective and in what chooses the epoch, where a model's height
-            is the feet's (our extension): what the network says of it hardly shows. Of other models they count in full.
         joint_delay: whether it is found out how late this robot's joint readings are, and put right
             (`trace_ros.checks.joint_timing`, our extension).
         level: whether the height by the feet, where the model has it, is levelled by the references of the training
@@ -136,7 +134,6 @@ class FineTuningConfig(BaseModel):
     optimiser: FineTuningOptimiser = FineTuningOptimiser()
     reference: ReferenceConfig = ReferenceConfig()
     validation: FineTuningValidation = FineTuningValidation()
-    vertical: Annotated[float, Field(ge=0, le=1)] = 1.0
     joint_delay: bool = True
     level: bool = True
     seed: Seed = 0

@@ -166,14 +166,9 @@ def model_error(motion: Tensor, velocity_before: Tensor, dt: Tensor) -> Tensor:
     return motion[..., DISPLACEMENT] / dt - 0.5 * (previous + turned)
 
 
-def finetuning_terms(
-    rollout: Rollout, past: Past, frames: Frames, config: FineTuningLoss, vertical: float = 1.0
-) -> FineTuningTerms:
-    """The objective of a segment without L2-SP; vertical errors of the displacement count by a factor."""
+def finetuning_terms(rollout: Rollout, past: Past, frames: Frames, config: FineTuningLoss) -> FineTuningTerms:
+    """The objective of a segment without L2-SP."""
     displacement, turn, variance = relative_errors(rollout, past, frames)
-    if vertical != 1:
-        along_world = rotated(frames.at_anchor, displacement)
-        displacement = along_world * along_world.new_tensor((1.0, 1.0, vertical))
     paired, inside = frames.paired, frames.inside
     position = smooth_l1(displacement, config.position_beta) * paired
     rotation = smooth_l1(turn, config.rotation_beta) * paired

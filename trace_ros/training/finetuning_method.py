@@ -72,10 +72,6 @@ class FineTunedMethod(ABC, Generic[Network]):
         """Of the objective's parts those that this method has."""
         return loss
 
-    def vertical(self, _config: FineTuningConfig) -> float:
-        """How much vertical errors count."""
-        return 1.0
-
     @abstractmethod
     def network(self) -> Network:
         """With the model's weights."""
@@ -132,10 +128,6 @@ class FineTunedTrace(FineTunedMethod[TraceNetwork]):
     def __init__(self, model: LoadedModel) -> None:
         super().__init__(model)
         self._loaded = model
-
-    def vertical(self, config: FineTuningConfig) -> float:
-        """See the base class: less where the feet tell the height."""
-        return 1.0 if self._loaded.card.height is None else config.vertical
 
     def network(self) -> TraceNetwork:
         """See the base class."""

@@ -41,7 +41,7 @@ def closed_loop_error(
 
     Returns:
         ``position_m`` and ``rotation_rad``: the end of the predicted motion seen from its start, with predicted
-        rotations all the way, against the reference's; of the height, as much as `FineTunedMethod.vertical` says.
+        rotations all the way, against the reference's.
 
     Raises:
         TraceError: the reference covers no such motion.
@@ -60,9 +60,8 @@ def closed_loop_error(
     rotation = torch.cat(rotations, dim=1)
     before = torch.cat((first.unsqueeze(1), rotation[:, :-1]), dim=1)
     position = rotated(before, torch.cat(motions, dim=1)).double().cumsum(dim=1)
-    vertical = method.vertical(config)
     errors = [
-        _errors(window, position[index, : window.outputs], rotation[index, : window.outputs], config, vertical)
+        _errors(window, position[index, : window.outputs], rotation[index, : window.outputs], config)
         for index, window in enumerate(windows)
     ]
     together = np.concatenate(errors)
@@ -75,9 +74,7 @@ def closed_loop_error(
     return {"position_m": position_m, "rotation_rad": rotation_rad}
 
 
-def _errors(
-    window: Window, position: Tensor, rotation: Tensor, config: FineTuningConfig, vertical: float
-) -> np.ndarray:
+def _errors(window: Window, position: Tensor, rotation: Tensor, config: FineTuningConfig) -> np.ndarray:
     """Of one window: (P, 2) position in m and rotation in rad."""
     track, frames = window.track, slice(window.begin + PREFIX, window.end)
     time = (track.stamp_ns[frames] - track.stamp_ns[frames.start]) * 1e-9
@@ -94,5 +91,4 @@ def _errors(
     expected = true_rotation[start].inv().apply(truth[end] - truth[start])
     turn = own_rotation[start].inv() * own_rotation[end]
     true_turn = true_rotation[start].inv() * true_rotation[end]
-    off = true_rotation[start].apply(moved - expected) * (1.0, 1.0, vertical)
-    return np.stack((np.linalg.norm(off, axis=1), (true_turn.inv() * turn).magnitude()), axis=1)
+    return np.stack((np.linalg.norm(moved - expected, axis=1), (true_turn.inv() * turn).magnitude()), axis=1)
