@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,7 +22,9 @@ from tf2_msgs.msg import TFMessage
 from untrained import export_untrained
 
 from trace_ros.bags import write_bag
+from trace_ros.estimator.checkpoint import load_model, write_card
 from trace_ros.estimator.estimator import TraceEstimator
+from trace_ros.estimator.joint_delay import with_joints_at_their_time
 from trace_ros.estimator.run import EstimatedRun, run_estimator
 from trace_ros.logs import SensorLog
 from trace_ros.nodes.conversions import set_stamp
@@ -104,6 +107,31 @@ def test_a_robot_of_ones_own_names_its_body_itself(
     assert replay.interrupt() == 0
     assert_same(odometry, run_estimator(TraceEstimator.load(model, mine), log))
     assert odometry[0].child_frame_id == "trunk"
+
+
+@pytest.mark.parametrize("given", [{}, {"joint_delay": "[0.005]"}, {"joint_delay": 0.0}])
+def test_late_joints_are_waited_for_as_the_model_or_the_parameter_says(
+    activate: Callable, short: SensorLog, robot: RobotDescription, model: Path, tmp_path: Path, given: dict
+) -> None:
+    """Odometry bears the stamp of its IMU reading, has the joints that came so much later, and comes no sooner."""
+    own = tmp_path / "own.pt"
+    shutil.copy(model, own)
+    write_card(own, load_model(own).card.model_copy(update={"joint_delay": 0.012}))
+    wire = activate(model=own, **given)
+    delay = {"[0.005]": 0.005, 0.0: 0.0}.get(given.get("joint_delay"), 0.012)
+    expected = run_estimator(TraceEstimator.load(model, robot), with_joints_at_their_time(short, delay))
+    wire.send(short)
+    odometry = wire.wait(len(expected.trajectory.stamp_ns))
+    assert_same(odometry, expected)
+    status = wire.status(lambda s: "joint delay" in {item.key for item in s.values})
+    told = {item.key: item.value for item in status.values}["joint delay"]
+    assert told == f"{1e3 * delay:g} ms, by which joint states are put back"
+    if not given:
+        assert_same(odometry, run_estimator(TraceEstimator.load(own, robot), short))
+    plain = run_estimator(TraceEstimator.load(model, robot), short)
+    count = len(expected.trajectory.position)
+    same = np.array_equal(plain.trajectory.position[:count], expected.trajectory.position)
+    assert same == (delay == 0.0)
 
 
 def test_a_reset_run_equals_a_fresh_one_and_a_set_pose_is_where_it_goes_on(

@@ -176,3 +176,18 @@ def test_lists_of_numbers() -> None:
         with pytest.raises(TraceError, match=f"parameter 'variances' {complaint}"):
             parameters.check()
         node.destroy_node()
+
+
+def test_a_list_of_at_most_one_number_may_be_given_as_that_number() -> None:
+    table = (Parameter("late", [], "a number, or none", "s", -0.1, 0.1, lengths=(0, 1)),)
+    for value, expected in ((None, []), (0.02, [0.02]), (0, [0.0]), ([0.02], [0.02]), ([], [])):
+        overrides = [] if value is None else [RosParameter("late", value=value)]
+        node = Node("lists", parameter_overrides=overrides, use_global_arguments=False)
+        parameters = Parameters(node, table)
+        parameters.check()
+        assert parameters.numbers("late") == expected
+        node.destroy_node()
+    node = Node("lists", parameter_overrides=[RosParameter("late", value=0.2)], use_global_arguments=False)
+    with pytest.raises(TraceError, match="parameter 'late' is 0.2, expected -0.1 to 0.1 s .number 1."):
+        Parameters(node, table).check()
+    node.destroy_node()
