@@ -76,7 +76,7 @@ def test_a_check_of_a_log_says_so_and_what_to_do(walk: SensorLog, go2: RobotDesc
     assert not findings(walk, go2)
     (finding,) = findings(with_joints_at_their_time(walk, -0.012), go2)
     assert finding.level == "remark"
-    assert "joint readings are 1" in finding.text and "ms older than the other" in finding.text
+    assert "joint readings are 1" in finding.text and "ms older than the IMU's of the same stamp" in finding.text
     assert "joint_delay: 0.01" in finding.remedy and "--joint-delay --write" in finding.remedy
     (finding,) = findings(with_joints_at_their_time(walk, 0.012), go2)
     assert finding.text.startswith("IMU readings are 1")

@@ -75,8 +75,10 @@ class JointTiming(NamedTuple):
     @property
     def text(self) -> str:
         """In words."""
-        which = "joint" if self.delay_s >= 0 else "IMU"
-        return f"{which} readings are {abs(self.delay_s) * 1e3:.1f} +- {self.sigma_s * 1e3:.1f} ms older than the other"
+        size = f"{abs(self.delay_s) * 1e3:.1f} +- {self.sigma_s * 1e3:.1f} ms"
+        if self.delay_s < 0:
+            return f"IMU readings are {size} older than the joints of the same stamp"
+        return f"joint readings are {size} older than the IMU's of the same stamp"
 
 
 def joint_timing(
@@ -129,12 +131,18 @@ def joint_timing(
     error = float(gain.std(ddof=1)) / windows**0.5
     return JointTiming(
         float(peak),
-        float(others.std(ddof=1)) if len(others) > 1 else math.inf,
+        max(float(others.std(ddof=1)) if len(others) > 1 else math.inf, _between(delays, shares)),
         believed_s,
         (float(before.mean()), float(share[there].mean())),
         float(gain.mean()) / error if error > 0 else 0.0,
         windows,
     )
+
+
+def _between(delays: FloatArray, shares: Sequence[FloatArray]) -> float:
+    """The standard deviation of the mean of several logs by how they differ, s; what a walk is like moves the peak."""
+    peaks = [peak for share in shares if (peak := _peak(delays, share.mean(axis=1))) is not None]
+    return float(np.std(peaks, ddof=1)) / len(peaks) ** 0.5 if len(peaks) > 1 else 0.0
 
 
 def _peak(delays: FloatArray, share: FloatArray) -> float | None:
