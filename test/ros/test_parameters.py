@@ -188,6 +188,6 @@ def test_a_list_of_at_most_one_number_may_be_given_as_that_number() -> None:
         assert parameters.numbers("late") == expected
         node.destroy_node()
     node = Node("lists", parameter_overrides=[RosParameter("late", value=0.2)], use_global_arguments=False)
-    with pytest.raises(TraceError, match="parameter 'late' is 0.2, expected -0.1 to 0.1 s .number 1."):
+    with pytest.raises(TraceError, match=r"parameter 'late' is 0\.2, expected -0\.1 to 0\.1 s \(number 1\)"):
         Parameters(node, table).check()
     node.destroy_node()

@@ -70,13 +70,13 @@ class Strides:
     interval: float
 
     @classmethod
-    def of(cls, log: SensorLog, delay: float = 0.0) -> Strides:
-        """Those in which the robot moves, evenly chosen; with joints that were stamped ``delay`` (s) later."""
-        return next(cls.at(log, [delay]))
+    def of(cls, log: SensorLog) -> Strides:
+        """Those in which the robot moves, evenly chosen."""
+        return next(cls.at(log, [0.0]))
 
     @classmethod
     def at(cls, log: SensorLog, delays: Sequence[float]) -> Iterator[Strides]:
-        """The same windows for each of several delays (s)."""
+        """The same, with the joints that were stamped so much later (s), for each of several delays."""
         moving = moving_mask(log)
         pieces = [piece for piece in windows(log, _WINDOW) if moving[piece].all()]
         if len(pieces) > _MOST_WINDOWS:
