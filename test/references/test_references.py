@@ -207,6 +207,15 @@ def test_a_pause_of_the_imu_is_not_taken_for_rotation() -> None:
     assert abs(clock.latency - 0.1) < 0.01
 
 
+@pytest.mark.parametrize(("degrees", "taken_out"), [(0.5, False), (1.0, False), (2.0, True)])
+def test_a_turn_as_small_as_an_imus_own_is_left(degrees: float, taken_out: bool) -> None:
+    turn = Rotation.from_rotvec(np.radians(degrees) * np.array((0.6, -0.48, 0.64)))
+    clean = clean_reference(Motion(2).reference(turn=turn, rate=200.0, angle_noise=0.0), LOGS[2], IMU_POSITION)
+    left = Rotation.from_euler("xyz", clean.offset.rpy).magnitude()
+    assert left == pytest.approx(np.radians(degrees) if taken_out else 0.0, abs=2e-3)
+    assert any("taken out" in note and "turned in the base" in note for note in clean.notes) == taken_out
+
+
 def test_a_body_that_does_not_turn_shows_no_clock_and_says_so() -> None:
     log = LOGS[0]
     still = replace(log, angular_velocity=np.zeros_like(log.angular_velocity))

@@ -227,7 +227,7 @@ def _turn(clock: ClockOffset | None, settings: ReferenceSettings, notes: list[st
     angle = float(np.linalg.norm(vector))
     axis = vector / angle if angle else np.array((0.0, 0.0, 1.0))
     sigma = float(np.sqrt(axis @ clock.rotation_covariance @ axis))
-    if not _significant(angle, sigma, settings.least_angle, settings):
+    if not _significant(angle, sigma, settings.least_turn, settings):
         return Rotation.identity()
     degrees = np.degrees(clock.rotation.as_euler("xyz"))
     notes.append(

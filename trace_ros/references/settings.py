@@ -50,7 +50,9 @@ class ReferenceSettings(BaseModel):
         stuck: s; poses that repeat for so long, bit for bit, while the gyro turns, are dropped.
         significance: an estimated rotation, position or tilt of the world counts when it is as many standard deviations
             away from nothing, and is left alone otherwise.
-        least_angle: rad; the same, however certain the estimate.
+        least_turn: rad; a smaller rotation of the reference's body is left alone, however certain: by as much an IMU is
+            turned itself, as in training, and the base is where the estimate is wanted.
+        least_angle: rad; the same of the tilt of the world.
         least_position: m; likewise.
         max_speed: m/s; a reference that is usually faster is in other units than metres, or not of a legged robot.
         level_world: whether the world frame is turned so that gravity points down its z axis.
@@ -67,6 +69,7 @@ class ReferenceSettings(BaseModel):
     min_segment: Positive = 1.0
     stuck: Positive = 0.3
     significance: Positive = 4.0
+    least_turn: Positive = 0.02
     least_angle: Positive = 0.01
     least_position: Positive = 0.02
     max_speed: Positive = 10.0
