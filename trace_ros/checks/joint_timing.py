@@ -8,7 +8,6 @@ reference, contact sensor or torque is needed, and nothing is known of the groun
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -18,9 +17,7 @@ from trace_ros.checks.log_findings import FindingName, LogCheckSettings, LogRepo
 from trace_ros.checks.log_legs import FEWEST_SAMPLES, FEWEST_WINDOWS, Strides, agreement, arrangements
 from trace_ros.logs import FloatArray, SensorLog
 from trace_ros.robot import RobotDescription
-
-EARLIEST_S, LATEST_S = -0.03, 0.06
-"""Between which lateness is looked for."""
+from trace_ros.streams.pairing import LARGEST_JOINT_DELAY
 
 SIGNIFICANT = 4.0
 """Standard deviations, by which a lateness is one, and the feet agree better."""
@@ -28,8 +25,15 @@ SIGNIFICANT = 4.0
 LEAST_S = 0.002
 """A lateness of less makes no difference: training draws the like anew for each rollout."""
 
-_STEP_S = 0.003
-"""Between two that are tried; the peak is some ten milliseconds wide, and as good as a parabola so near its top."""
+CONTRAST = 1.5
+"""How much oftener feet must agree at the peak than usually: of clocks that are further apart, some delay is the best
+too, and beats the median of all by less."""
+
+ALIKE_S = 0.005
+"""Logs of one unit in one state differ by less."""
+
+_COARSE_S, _FINE_S = 0.006, 0.003
+"""Between two that are tried, and near the best; the peak is ten milliseconds wide or more, its top a parabola."""
 
 _BEFORE: tuple[FindingName, ...] = (
     "legs_swapped",
@@ -56,7 +60,9 @@ class JointTiming(NamedTuple):
         believed_s: what was taken for true before, s.
         agreement: share of feet and times that agree on a velocity, with that, and with ``delay_s``.
         evidence: standard errors by which they agree better.
+        contrast: how many times oftener they agree with ``delay_s`` than with most.
         windows: pieces of the walk that were looked at.
+        by_log: ``delay_s`` of each log alone; None where it tells nothing.
     """
 
     delay_s: float
@@ -64,13 +70,22 @@ class JointTiming(NamedTuple):
     believed_s: float
     agreement: tuple[float, float]
     evidence: float
+    contrast: float
     windows: int
+    by_log: tuple[float | None, ...]
 
     @property
     def significant(self) -> bool:
         """Whether the readings are later or earlier than was believed, beyond doubt, by so much that it matters."""
         off = abs(self.delay_s - self.believed_s)
-        return self.evidence >= SIGNIFICANT and off >= max(SIGNIFICANT * self.sigma_s, LEAST_S)
+        sure = self.evidence >= SIGNIFICANT and self.contrast >= CONTRAST
+        return sure and off >= max(SIGNIFICANT * self.sigma_s, LEAST_S)
+
+    @property
+    def alike(self) -> bool:
+        """Whether all logs tell the same."""
+        told = [delay for delay in self.by_log if delay is not None]
+        return not told or max(told) - min(told) < ALIKE_S
 
     @property
     def text(self) -> str:
@@ -97,79 +112,99 @@ def joint_timing(
 
     Returns:
         None where there is too little walking, samples come too seldom, or the feet agree best at the very end of what
-        is looked at, so that the stamps are of two clocks.
+        is looked at (`LARGEST_JOINT_DELAY`), so that the stamps are of two clocks.
     """
-    delays = np.arange(EARLIEST_S, LATEST_S + _STEP_S / 2, _STEP_S)
-    shares: list[FloatArray] = []
+    reach = round(LARGEST_JOINT_DELAY / _COARSE_S) * _COARSE_S
+    coarse = np.linspace(-reach, reach, round(2 * reach / _COARSE_S) + 1)
     taken = next(arrangements(robot))
-    for done, log in enumerate(logs):
-        by_delay: list[FloatArray] = []
+    heard: list[int] = []
+    shares: list[FloatArray] = []
+
+    def agreements(log: SensorLog, delays: FloatArray) -> FloatArray | None:
+        rows: list[FloatArray] = []
         for strides in Strides.at(log, delays.tolist()):
             if len(strides) < FEWEST_WINDOWS or strides.position.shape[1] < FEWEST_SAMPLES:
-                break
-            by_delay.append(agreement(robot.kinematics, strides, taken)[0])
-            if progress is not None:
-                progress((done + len(by_delay) / len(delays)) / len(logs))
-        else:
-            shares.append(np.array(by_delay))
+                return None
+            rows.append(agreement(robot.kinematics, strides, taken)[0])
+        return np.array(rows)
+
+    for number, log in enumerate(logs):
+        if len(log) > 1 and (share := agreements(log, coarse)) is not None:
+            heard.append(number)
+            shares.append(share)
+        if progress is not None:
+            progress((number + 1) / len(logs))
     if not shares:
         return None
-    share = np.concatenate(shares, axis=1)
-    peak = _peak(delays, share.mean(axis=1))
-    if peak is None:
+    usual = np.concatenate(shares, axis=1).mean(axis=1)
+    best = int(usual.argmax())
+    if best in (0, len(coarse) - 1):
         return None
+    near = coarse[best] + _FINE_S * np.arange(-2, 3)
+    fine = [agreements(logs[number], np.append(near, believed_s)) for number in heard]
+    known = [share for share in fine if share is not None]
+    share = np.concatenate(known, axis=1)
     windows = share.shape[1]
     rng = np.random.default_rng(0)
-    drawn = (_peak(delays, share[:, rng.integers(0, windows, windows)].mean(axis=1)) for _ in range(_DRAWS))
-    others = np.array([other for other in drawn if other is not None])
-    there = int(share.mean(axis=1).argmax())
-    # What is believed may lie between two that were tried, and near the top that counts.
-    weight = np.clip((believed_s - delays[0]) / _STEP_S, 0, len(delays) - 1)
-    here = min(int(weight), len(delays) - 2)
-    before = share[here] + (weight - here) * (share[here + 1] - share[here])
-    gain = share[there] - before
+    drawn = np.array([_peak(near, share[:-1, rng.integers(0, windows, windows)].mean(axis=1)) for _ in range(_DRAWS)])
+    top = int(share[:-1].mean(axis=1).argmax())
+    gain = share[top] - share[-1]
     error = float(gain.std(ddof=1)) / windows**0.5
+    alone = [_alone(coarse, own) for own in shares]
+    by_log: list[float | None] = [None] * len(logs)
+    for number, delay in zip(heard, alone, strict=True):
+        by_log[number] = delay
+    told = [delay for delay in alone if delay is not None]
+    between = float(np.std(told, ddof=1)) / len(told) ** 0.5 if len(told) > 1 else 0.0
     return JointTiming(
-        float(peak),
-        max(float(others.std(ddof=1)) if len(others) > 1 else math.inf, _between(delays, shares)),
+        _peak(near, share[:-1].mean(axis=1)),
+        max(float(drawn.std(ddof=1)), between),
         believed_s,
-        (float(before.mean()), float(share[there].mean())),
+        (float(share[-1].mean()), float(share[top].mean())),
         float(gain.mean()) / error if error > 0 else 0.0,
+        float(usual[best] / np.median(usual)),
         windows,
+        tuple(by_log),
     )
 
 
-def _between(delays: FloatArray, shares: Sequence[FloatArray]) -> float:
-    """The standard deviation of the mean of several logs by how they differ, s; what a walk is like moves the peak."""
-    peaks = [peak for share in shares if (peak := _peak(delays, share.mean(axis=1))) is not None]
-    return float(np.std(peaks, ddof=1)) / len(peaks) ** 0.5 if len(peaks) > 1 else 0.0
+def _alone(delays: FloatArray, share: FloatArray) -> float | None:
+    """The lateness by one log; None where it does not stand out."""
+    usual = share.mean(axis=1)
+    best = int(usual.argmax())
+    if best in (0, len(delays) - 1) or usual[best] < CONTRAST * np.median(usual):
+        return None
+    return _peak(delays, usual)
 
 
-def _peak(delays: FloatArray, share: FloatArray) -> float | None:
-    """Where a parabola through the best and its neighbours has its top; None at the ends."""
+def _peak(delays: FloatArray, share: FloatArray) -> float:
+    """Where a parabola through the best and its neighbours has its top; at an end, that."""
     best = int(share.argmax())
     if best in (0, len(delays) - 1):
-        return None
+        return float(delays[best])
     before, top, after = share[best - 1 : best + 2]
     curve = before - 2 * top + after
     return float(delays[best] + (0.5 * (before - after) / curve if curve < 0 else 0.0) * (delays[1] - delays[0]))
 
 
-def check_joint_timing(log: SensorLog, robot: RobotDescription, report: LogReport, limits: LogCheckSettings) -> None:
-    """Find joint readings that are older than the IMU's of the same stamp, or the other way round."""
+def check_joint_timing(log: SensorLog, robot: RobotDescription, report: LogReport) -> JointTiming | None:
+    """Find joint readings that are older than the IMU's of the same stamp, or the other way round.
+
+    Returns:
+        What was found; what is told of it, `tell_joint_timing` adds to the report when order and signs are known.
+    """
+    return None if report.is_fault(*_BEFORE) else joint_timing([log], robot)
+
+
+def tell_joint_timing(found: JointTiming | None, report: LogReport, limits: LogCheckSettings) -> None:
+    """Add what was found to the report."""
     if report.is_fault(*_BEFORE):
         report.fact("timing", "how late the joint readings are is not judged before order, signs and units are mended")
         return
-    found = joint_timing([log], robot)
     if found is None:
+        report.fact("timing", "how late the joint readings are cannot be told: too little walking, or two clocks")
         return
-    report.values["joint_timing"] = {
-        "delay_s": found.delay_s,
-        "sigma_s": found.sigma_s,
-        "agreement": list(found.agreement),
-        "evidence": found.evidence,
-        "windows": found.windows,
-    }
+    report.values["joint_timing"] = found._asdict()
     report.fact("timing", found.text + ("" if found.significant else ": nothing significant"))
     if found.significant and abs(found.delay_s) > limits.joint_delay:
         report.find(

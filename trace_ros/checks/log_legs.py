@@ -70,21 +70,14 @@ class Strides:
     interval: float
 
     @classmethod
-    def of(cls, log: SensorLog) -> Strides:
-        """Those in which the robot moves, evenly chosen."""
-        return next(cls.at(log, [0.0]))
-
-    @classmethod
     def at(cls, log: SensorLog, delays: Sequence[float]) -> Iterator[Strides]:
-        """The same, with the joints that were stamped so much later (s), for each of several delays."""
+        """Those in which the robot moves, evenly chosen, with joints that were stamped so much later (s), for each of
+        several delays."""
         moving = moving_mask(log)
         pieces = [piece for piece in windows(log, _WINDOW) if moving[piece].all()]
         if len(pieces) > _MOST_WINDOWS:
             pieces = [pieces[k] for k in np.linspace(0, len(pieces) - 1, _MOST_WINDOWS).astype(int)]
-        velocity = log.joint_velocity
-        if velocity is None or not velocity.any() or np.isnan(velocity).any():
-            seconds = (log.stamp_ns - log.stamp_ns[0]) * 1e-9
-            velocity = np.gradient(log.joint_position, seconds, axis=0)
+        velocity = _joint_velocity(log)
         size = pieces[0].stop - pieces[0].start if pieces else _SAMPLES
         each = max(1, size // _SAMPLES)
         samples = size // each
@@ -102,6 +95,17 @@ class Strides:
 
     def __len__(self) -> int:
         return len(self.position)
+
+
+def _joint_velocity(log: SensorLog) -> FloatArray:
+    """(N, 12) as reported, and where it is not, the derivative of the positions, rad/s."""
+    reported = log.joint_velocity
+    if reported is not None and reported.any() and not np.isnan(reported).any():
+        return reported
+    derived = np.asarray(np.gradient(log.joint_position, (log.stamp_ns - log.stamp_ns[0]) * 1e-9, axis=0))
+    if reported is None or not np.nan_to_num(reported).any():
+        return derived
+    return np.where(np.isnan(reported), derived, reported)
 
 
 def _later(values: FloatArray, stamp_ns: IntArray, piece: slice, delay: float) -> FloatArray:
@@ -195,8 +199,10 @@ def _weights(difference: FloatArray, width: float) -> FloatArray:
     return np.asarray(np.exp(-0.5 * (difference**2).sum(axis=-1) / width**2))
 
 
-def check_legs(log: SensorLog, robot: RobotDescription, report: LogReport, limits: LogCheckSettings) -> None:
-    """Find swapped legs, reversed joints, and a gyro in other axes than the legs."""
+def check_legs(
+    log: SensorLog, robot: RobotDescription, report: LogReport, limits: LogCheckSettings, joint_delay: float = 0.0
+) -> None:
+    """Find swapped legs, reversed joints, and a gyro in other axes than the legs; its joints may be late (s)."""
     suspects: tuple[FindingName, ...] = ("gyro_units", "velocity_wrong", "velocity_zero")
     wrong = [name for name in suspects if report.is_fault(name)]
     if report.is_fault("gravity") and _lies(log):
@@ -204,7 +210,7 @@ def check_legs(log: SensorLog, robot: RobotDescription, report: LogReport, limit
     if wrong:
         report.fact("legs", f"order and signs are not judged before {', '.join(wrong)} is mended")
         return
-    strides = Strides.of(log)
+    strides = next(Strides.at(log, [joint_delay]))
     if len(strides) < FEWEST_WINDOWS or strides.position.shape[1] < FEWEST_SAMPLES:
         report.fact("legs", "too little walking, or too few samples of it, to tell order and signs of the joints")
         return
