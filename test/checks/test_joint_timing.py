@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from trace_ros.bags import write_bag
-from trace_ros.checks.joint_timing import LATEST_S, joint_timing
+from trace_ros.checks.joint_timing import joint_timing
 from trace_ros.checks.log import check_log, check_log_file
 from trace_ros.checks.log_findings import LogCheckSettings
 from trace_ros.estimator.joint_delay import with_joints_at_their_time
@@ -21,7 +21,14 @@ def findings(log: SensorLog, go2: RobotDescription, limits: LogCheckSettings | N
     return [finding for finding in check_log(log, go2, limits=limits).findings if finding.name == "joint_timing"]
 
 
-@pytest.mark.parametrize("delay", [0.012, 0.03, -0.01, 0.0065])
+def by_samples(log: SensorLog, samples: int) -> SensorLog:
+    """Its joints, so many samples later; the last ones come first."""
+    assert log.joint_velocity is not None
+    position, velocity = (np.roll(values, samples, axis=0) for values in (log.joint_position, log.joint_velocity))
+    return replace(log, joint_position=position, joint_velocity=velocity)
+
+
+@pytest.mark.parametrize("delay", [0.012, 0.06, -0.01, -0.09, 0.0065])
 def test_lateness_is_found(walk: SensorLog, go2: RobotDescription, delay: float) -> None:
     own = joint_timing([walk], go2)
     assert own is not None and not own.significant and abs(own.delay_s) < 0.0015
@@ -60,10 +67,47 @@ def test_without_walking_nothing_is_told(walk: SensorLog, go2: RobotDescription)
     assert joint_timing([walk.select(slice(None, None, 25))], go2) is None
 
 
-def test_clocks_that_differ_by_more_are_another_matter(walk: SensorLog, go2: RobotDescription) -> None:
-    later = with_joints_at_their_time(walk, -0.1)
-    found = joint_timing([later], go2)
-    assert found is None or not found.significant or abs(found.delay_s) <= LATEST_S
+@pytest.mark.parametrize("samples", [100, -100, 150, 400])
+def test_clocks_that_differ_by_more_are_another_matter(walk: SensorLog, go2: RobotDescription, samples: int) -> None:
+    """Some delay is always the best, and what stands out of nothing is nothing."""
+    found = joint_timing([by_samples(walk, samples)], go2)
+    assert found is None or not found.significant
+
+
+def test_each_log_is_told_and_whether_all_tell_the_same(walk: SensorLog, go2: RobotDescription) -> None:
+    late = with_joints_at_their_time(walk, -0.012)
+    both = joint_timing([late, walk.select(slice(0, 300)), walk], go2)
+    assert both is not None and not both.alike
+    assert both.by_log[1] is None
+    assert both.by_log[0] == pytest.approx(0.012, abs=0.002) and both.by_log[2] == pytest.approx(0.0, abs=0.002)
+    alone = joint_timing([late], go2)
+    assert alone is not None and alone.alike
+
+
+@pytest.mark.parametrize("delay", [0.03, 0.05, -0.028])
+def test_late_joints_are_not_taken_for_an_imu_that_is_turned(
+    walk: SensorLog, go2: RobotDescription, delay: float
+) -> None:
+    late = with_joints_at_their_time(walk, -delay)
+    assert [finding.name for finding in check_log(late, go2).findings] == ["joint_timing"]
+
+
+def test_of_swapped_legs_that_are_late_besides_the_swap_is_told(walk: SensorLog, go2: RobotDescription) -> None:
+    late = with_joints_at_their_time(walk, -0.012)
+    legs = [*range(3, 6), *range(3), *range(6, 12)]
+    assert late.joint_velocity is not None
+    swapped = replace(late, joint_position=late.joint_position[:, legs], joint_velocity=late.joint_velocity[:, legs])
+    assert "legs_swapped" in [finding.name for finding in check_log(swapped, go2).findings]
+
+
+def test_a_row_that_is_missing_changes_little(walk: SensorLog, go2: RobotDescription) -> None:
+    late = with_joints_at_their_time(walk, -0.012)
+    assert late.joint_velocity is not None
+    velocity = late.joint_velocity.copy()
+    velocity[[2000, 3000]] = np.nan
+    whole, torn = joint_timing([late], go2), joint_timing([replace(late, joint_velocity=velocity)], go2)
+    assert whole is not None and torn is not None
+    assert torn.delay_s == pytest.approx(whole.delay_s, abs=3e-4)
 
 
 def test_velocities_that_are_not_reported_are_not_needed(walk: SensorLog, go2: RobotDescription) -> None:

@@ -6,6 +6,7 @@ import json
 import shutil
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from commands import run_trace
@@ -38,16 +39,20 @@ def test_logs_without_a_reference_tell_how_late_the_joints_are(trace, walk, tmp_
     command = ("calibrate", "late.npz", "--model", "own.pt", "--joint-delay")
     looked = trace(*command, "--json", "a.json")
     assert looked.code == 0, looked.err
-    assert "joint readings are 1" in looked.err and "the covariance is not judged" in looked.err
+    said = " ".join(looked.err.split())
+    assert "joint readings are 1" in said and "its covariance is not judged" in said
+    assert "own.pt is as it was: --write puts this into it" in said
     assert load_model(tmp_path / "own.pt").card == load_model(shipped).card
     assert trace(*command, "--write").code == 0
     card = load_model(tmp_path / "own.pt").card
-    assert card.joint_delay == json.loads((tmp_path / "a.json").read_text())["joint_timing"]["delay_s"]
+    assert card.joint_delay == json.loads((tmp_path / "a.json").read_text())["joint_timing"]["taken_s"]
     assert card.joint_delay == pytest.approx(0.012, abs=0.0015)
     assert card.model_copy(update={"joint_delay": 0.0}) == load_model(shipped).card
     # Known by then, nothing is left to find or to write.
     again = trace(*command, "--write")
     assert again.code == 0 and "nothing significant" in again.err and "wrote" not in again.out
+    assert "nothing to write" in again.err
+    assert json.loads((tmp_path / "a.json").read_text())["logs"] == {"late": "late.npz"}
     # With the reference, the model is judged with its joints put right: as it is without anything late.
     late.save(tmp_path / "late.npz")
     judged = trace(*command, "--json", "b.json")
@@ -69,6 +74,7 @@ def test_logs_without_a_reference_tell_how_late_the_joints_are(trace, walk, tmp_
     [
         (("--joint-delay",), "--joint-delay is for logs"),
         (("walk.npz", "--write"), "without --joint-delay or --level"),
+        (("walk.npz", "--joint-delay", "--write"), "does not go into the model that ships"),
     ],
 )
 def test_what_makes_no_sense_is_told(trace, walk, tmp_path, monkeypatch, arguments, message):
@@ -83,4 +89,33 @@ def test_too_little_walking_is_told_and_nothing_written(trace, walk, tmp_path, m
     shutil.copy(models_directory() / "go2" / "trace.pt", "own.pt")
     replace(walk.select(slice(0, 500)), reference=None).save(tmp_path / "short.npz")
     outcome = trace("calibrate", "short.npz", "--model", "own.pt", "--joint-delay", "--write")
-    assert outcome.code == 0 and "cannot be told" in outcome.err and "wrote" not in outcome.out
+    assert outcome.code == 0 and "not to be told" in outcome.err and "wrote" not in outcome.out
+
+
+def test_logs_that_differ_or_have_swapped_legs_change_nothing(trace, walk, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(models_directory() / "go2" / "trace.pt", "own.pt")
+    late = replace(with_joints_at_their_time(walk, -0.012), reference=None)
+    late.save(tmp_path / "late.npz")
+    noise = 1e-3 * np.random.default_rng(0).normal(size=walk.angular_velocity.shape)
+    other = replace(
+        walk, reference=None, stamp_ns=walk.stamp_ns + 10**12, angular_velocity=walk.angular_velocity + noise
+    )
+    other.save(tmp_path / "own.npz")
+    command = ("--model", "own.pt", "--joint-delay", "--write")
+    outcome = trace("calibrate", "late.npz", "own.npz", *command)
+    assert outcome.code == 0, outcome.err
+    said = " ".join(outcome.err.split())
+    assert "but the logs differ: late.npz 1" in said and "own.npz" in said and "left at 0 ms" in said
+    legs = [*range(3, 6), *range(3), *range(6, 12)]
+    swapped = replace(
+        late,
+        joint_position=late.joint_position[:, legs],
+        joint_velocity=late.joint_velocity[:, legs],
+        joint_torque=late.joint_torque[:, legs],
+    )
+    swapped.save(tmp_path / "swapped.npz")
+    outcome = trace("calibrate", "swapped.npz", *command)
+    assert outcome.code == 0, outcome.err
+    assert "left at 0 ms" in " ".join(outcome.err.split()) and "wrote" not in outcome.out
+    assert load_model(tmp_path / "own.pt").card.joint_delay == 0.0

@@ -166,16 +166,19 @@ def test_late_joints_are_put_right_for_training_and_in_the_model(folder, late_wa
     outcome = run_trace(monkeypatch, capsys, "finetune", *command, "--output", output)
     assert outcome.code == 0, outcome.err
     said = " ".join(outcome.err.split())
-    assert "timing of the joints: joint readings are " in said and "put right" in said
+    assert "timing of the joints: joint readings are " in said and "with that put right" in said
+    assert "the table's figures before are of the base model, which takes them to be 0 ms late" in said
     card = load_model(output / "trace.pt").card
     assert card.joint_delay == pytest.approx(0.01, abs=0.0015)
-    assert json.loads((output / "report.json").read_text())["joint_delay_s"] == card.joint_delay
+    report = json.loads((output / "report.json").read_text())
+    assert report["joint_delay_s"] == report["joint_timing"]["taken_s"] == card.joint_delay
+    assert report["joint_timing"]["windows"] > 12
     # Gone on with, it is the same; and a run from before there was such a thing knows of none.
     resume = ("finetune", "--output", output, "--resume")
     assert run_trace(monkeypatch, capsys, *resume).code == 0
     assert load_model(output / "trace.pt").card.joint_delay == card.joint_delay
     state = torch.load(output / "checkpoint.pt", weights_only=False)
-    del state["config"]["joint_delay"], state["joint_delay"]
+    del state["config"]["joint_delay"], state["joint_delay"], state["joint_timing"]
     torch.save(state, output / "checkpoint.pt")
     assert run_trace(monkeypatch, capsys, *resume).code == 0
     report = json.loads((output / "report.json").read_text())
@@ -195,6 +198,7 @@ def test_what_is_trained_on_are_the_joints_of_the_time(folder, late_walks, tmp_p
     late_0, own_0, late_1, own_1 = late_walks
     changes = [*QUICK[1::2], "joint_delay=true"]
     monkeypatch.setattr(finetuning, "find_and_tell", lambda *_: (0.01, None))
+    monkeypatch.setattr(finetuning, "tell_others", lambda *_: None)
     jobs = [
         finetuning.planned(
             tmp_path / name, [logs[0]], [logs[1]], [], "go2", folder / "base.pt", "paper", more, Topics()

@@ -42,6 +42,8 @@ def blend(
     console.print(f"model: {output}", highlight=False, soft_wrap=True)
     console.print(f"card:  {card_path}", highlight=False, soft_wrap=True)
     console.print("its covariance is the first model's: fit it anew with trace calibrate --write", highlight=False)
-    if differing := [key for key in ADDITIONS if getattr(first.card, key) != getattr(second.card, key)]:
+    if differing := [
+        key for key in (*ADDITIONS, "joint_delay") if getattr(first.card, key) != getattr(second.card, key)
+    ]:
         keys = " and ".join(differing)
-        console.print(f"so is what is added to the network ({keys}): trace calibrate --set changes it", highlight=False)
+        console.print(f"so is what is added to the network ({keys}): trace calibrate changes it", highlight=False)

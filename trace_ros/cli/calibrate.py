@@ -115,6 +115,10 @@ def calibrate(
             raise TraceError(
                 "--write: of logs nothing is fitted that could be written without --joint-delay or --level"
             )
+        if write and model is None:
+            raise TraceError(
+                "--write: what is one unit's does not go into the model that ships: copy it, and give --model"
+            )
         topics = chosen_topics(imu_topic, joint_topic, reference_topic, logs)
         reading = read_settings(imu_mounting, imu_frame, torque_source)
         fits = UnitFits(joint_delay, level, write)

@@ -19,6 +19,7 @@ from trace_ros.resources import models_directory
 from trace_ros.robot import RobotDescription
 
 if TYPE_CHECKING:
+    from trace_ros.estimator.checkpoint import ModelCard
     from trace_ros.logs import SensorLog
     from trace_ros.training.finetuning_data import ReferencedLog
 
@@ -69,7 +70,7 @@ def judge_on_logs(
     from trace_ros.cli.evaluation import check_span, cut_recorded
     from trace_ros.cli.levelling import fit_and_tell
     from trace_ros.cli.timing import find_and_tell
-    from trace_ros.estimator.checkpoint import load_model, write_card
+    from trace_ros.estimator.checkpoint import load_model
     from trace_ros.evaluation.calibration import judge, together
     from trace_ros.evaluation.calibration_plot import plot_calibration
     from trace_ros.evaluation.calibration_walks import CalibrationSettings, Walker
@@ -102,30 +103,48 @@ def judge_on_logs(
     timing: dict[str, Any] | None = None
     level: dict[str, Any] | None = None
     if fits.joint_delay:
-        delay, timing = find_and_tell(parts, description, loaded.card.joint_delay, "these logs")
-        changed["joint_delay"] = delay
+        named_so = [path.name for path in paths]
+        changed["joint_delay"], timing = find_and_tell(parts, named_so, description, loaded.card.joint_delay)
         loaded = replace(loaded, card=loaded.card.model_copy(update=changed))
-    judged = fits.level or not fits.joint_delay or any(part.reference is not None for part in parts)
-    for path, part in zip(paths, parts, strict=True) if judged else ():
-        referenced = with_reference(str(path), part, description, ReferenceConfig())
+    # What needs no reference is not lost for want of one.
+    optional = fits.joint_delay and not fits.level
+    if optional:
+        _keep(file, own_card, loaded.card, fits.write)
+    judged: list[Path] = []
+    for path, part in zip(paths, parts, strict=True):
+        try:
+            referenced = with_reference(str(path), part, description, ReferenceConfig())
+            longest = _longest_part(path, referenced, settings.horizon_s + settings.warm_up_s)
+        except TraceError as error:
+            if not optional:
+                raise
+            say(f"note: its covariance is not judged: {error}")
+            continue
         for note in referenced.notes:
             say(f"note: {path}: {note}")
         referenced_logs.append(referenced)
-        logs.append(_longest_part(path, referenced, settings.horizon_s + settings.warm_up_s))
+        logs.append(longest)
+        judged.append(path)
     if fits.level and (told := fit_and_tell(loaded, description, referenced_logs, "these logs")) is not None:
         card, level = told
         changed["height"] = card.height
         loaded = replace(loaded, card=card)
-    if fits.write and loaded.card != own_card:
-        console.print(f"wrote {file} and {write_card(file, loaded.card)}", highlight=False, soft_wrap=True)
+    if fits.level:
+        _keep(file, own_card, loaded.card, fits.write)
     found = {"joint_timing": timing, "level": level}
+    about: dict[str, Any] = {
+        "command": shlex.join(["trace", *sys.argv[1:]]),
+        "robot": description.name,
+        "model": str(file),
+        "logs": dict(zip(file_names([path.resolve().stem for path in paths]), map(str, paths), strict=True)),
+        **found,
+    }
     if not judged:
-        say("no log has a reference: the covariance is not judged")
         if json_file is not None:
-            write_json(json_file, {"robot": description.name, "model": str(file), **found})
+            write_json(json_file, about)
             console.print(f"wrote {json_file}", highlight=False, soft_wrap=True)
         return
-    names = file_names([path.resolve().stem for path in paths])
+    names = file_names([path.resolve().stem for path in judged])
     with progress_bar() as progress:
         task = progress.add_task("estimating", total=1.0)
         walks = Walker(file, description, settings, changed).over(
@@ -149,22 +168,30 @@ def judge_on_logs(
         console.print(f"wrote {plot}", highlight=False, soft_wrap=True)
     if json_file is not None:
         result: dict[str, Any] = {
-            "command": shlex.join(["trace", *sys.argv[1:]]),
-            "robot": description.name,
-            "model": str(file),
-            "logs": {name: str(path) for name, path in zip(names, paths, strict=True)},
+            **about,
             "seconds_judged": lasting,
             "horizon_s": settings.horizon_s,
             "coverage": judgement.rows(),
             "joint_position": judgement.joint(),
             "scales": judgement.scales(),
             "by_log": {name: each.rows() for name, each in own.items()},
-            **found,
             "error_model": loaded.card.error_model.model_dump(mode="json"),
             "settings": settings.model_dump(mode="json"),
         }
         write_json(json_file, result)
         console.print(f"wrote {json_file}", highlight=False, soft_wrap=True)
+
+
+def _keep(file: Path, before: ModelCard, card: ModelCard, write: bool) -> None:
+    """Write a card that is another one, or say that it was not."""
+    from trace_ros.estimator.checkpoint import write_card
+
+    if card == before:
+        say(f"nothing to write: {file} says the same")
+    elif write:
+        console.print(f"wrote {file} and {write_card(file, card)}", highlight=False, soft_wrap=True)
+    else:
+        say(f"{file} is as it was: --write puts this into it")
 
 
 def _longest_part(path: Path, referenced: ReferencedLog, needed_s: float) -> SensorLog:

@@ -21,7 +21,7 @@ from trace_ros.bags import ReadSettings, Topics, read_log
 from trace_ros.baselines.registry import TRACE, load_estimator
 from trace_ros.cli.common import console, errors, progress_bar, say, write_json
 from trace_ros.cli.levelling import fit_and_tell
-from trace_ros.cli.timing import find_and_tell
+from trace_ros.cli.timing import find_and_tell, tell_others
 from trace_ros.cli.training import StopOnSignal
 from trace_ros.errors import TraceError
 from trace_ros.estimator.checkpoint import Card, ModelCard, load_model
@@ -111,11 +111,14 @@ def planned(
         {"path": str(log.path.resolve()), "split": log.split, "fingerprint": log.fingerprint, **chosen} for log in named
     ]
     given = str(Path(robot).resolve()) if Path(robot).suffix in (".yaml", ".yml") else robot
-    delay = base.card.joint_delay
+    delay, timing = base.card.joint_delay, None
     if settings.joint_delay:
-        walks = [log.log for log in named if log.split == "training"]
-        delay, _ = find_and_tell(walks, description, delay, "the training logs")
-    plan = FineTuningPlan(given, settings, _command(splits, robot, base, config, changes, chosen), rows, delay)
+        walks = [log for log in named if log.split == "training"]
+        others = [log for log in named if log.split != "training"]
+        delay, timing = find_and_tell([log.log for log in walks], [log.path.name for log in walks], description, delay)
+        tell_others([log.log for log in others], [log.path.name for log in others], description, delay)
+    command = _command(splits, robot, base, config, changes, chosen)
+    plan = FineTuningPlan(given, settings, command, rows, delay, timing)
     return _job(plan, named, description, base, output)
 
 
@@ -153,7 +156,8 @@ def resumed(output: Path, model: Path | None, changes: Sequence[str] = ()) -> Jo
     for change in changes:
         set_key(state["config"], change)
     config = FineTuningConfig.parse(state["config"], " ".join((str(output / "checkpoint.pt"), *changes)))
-    plan = FineTuningPlan(state["robot"], config, state["command"], rows, state.get("joint_delay", 0.0))
+    timing = state.get("joint_delay", 0.0), state.get("joint_timing")
+    plan = FineTuningPlan(state["robot"], config, state["command"], rows, *timing)
     job = _job(plan, named, description, base, output)
     job.run.resume()
     return job
@@ -290,6 +294,11 @@ def run(job: Job, settings: MetricSettings, threads: int, json_file: Path | None
         f"fine-tuning {job.base.path} for {job.robot.name} in {training.output}: {training.windows} windows of "
         f"{config.window:g} s, mode {config.mode}, up to {config.optimiser.epochs} epochs, {training.epoch} done"
     )
+    if training.plan.joint_delay != job.base.card.joint_delay:
+        say(
+            f"joints are taken to be {training.plan.joint_delay * 1e3:g} ms late from here on; the table's figures "
+            f"before are of the base model, which takes them to be {job.base.card.joint_delay * 1e3:g} ms late"
+        )
     with StopOnSignal() as stopped:
         with _Progress(config.optimiser.epochs) as progress:
             finished = training.run(progress, stopped)
@@ -337,6 +346,7 @@ def _finish(job: Job, settings: MetricSettings, threads: int, json_file: Path | 
         "training_hours": training.elapsed_s / 3600,
         "best_epoch": training.best_epoch,
         "joint_delay_s": training.plan.joint_delay,
+        "joint_timing": training.plan.joint_timing,
         "level": level,
         "history": training.history,
         "judged": judged,

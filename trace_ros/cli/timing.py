@@ -5,31 +5,69 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from trace_ros.checks.joint_timing import joint_timing
+from trace_ros.checks.joint_timing import JointTiming, joint_timing
+from trace_ros.checks.log_findings import LogCheckSettings, LogReport
+from trace_ros.checks.log_legs import check_legs
 from trace_ros.cli.common import progress_bar, say
 from trace_ros.logs import SensorLog
 from trace_ros.robot import RobotDescription
 
 
 def find_and_tell(
-    logs: Sequence[SensorLog], robot: RobotDescription, believed_s: float, what: str
+    logs: Sequence[SensorLog], names: Sequence[str], robot: RobotDescription, believed_s: float
 ) -> tuple[float, dict[str, Any] | None]:
     """How much older the joint readings of logs are than their IMU's, and what was found, for a report.
 
     Args:
         logs: as they are stamped.
+        names: of them.
         robot: that walked.
-        believed_s: what the model takes for true, s; where nothing else is significant, it stays.
-        what: they are, for the line that is printed.
+        believed_s: what the model takes for true, s; it stays where nothing else is significant, where the logs do not
+            agree, or where their legs are not what they are taken for.
     """
+    what = names[0] if len(names) == 1 else f"{len(names)} logs"
     with progress_bar() as progress:
         task = progress.add_task("timing of the joints", total=1.0)
         found = joint_timing(logs, robot, believed_s, lambda share: progress.update(task, completed=share))
+    left = f"left at {believed_s * 1e3:g} ms"
     if found is None:
-        say(f"how late the joint readings are cannot be told from {what}: too little walking, or clocks that differ")
+        say(f"timing of the joints: not to be told from {what}: too little walking, or two clocks; {left}")
         return believed_s, None
-    delay = round(found.delay_s, 4) if found.significant else believed_s
-    feet = f"feet agree for {found.agreement[0]:.3f} -> {found.agreement[1]:.3f} of the time"
-    verdict = f"put right; {feet}" if found.significant else f"left at {believed_s * 1e3:g} ms, nothing significant"
-    say(f"timing of the joints: {found.text} ({found.windows} pieces of {what}): {verdict}")
-    return delay, {**found._asdict(), "delay_s": delay, "found_s": found.delay_s}
+    told = f"timing of the joints: {found.text} ({found.windows} pieces of {what})"
+    delay = round(found.delay_s, 4)
+    if not found.alike:
+        say(f"{told}, but the logs differ: {_each(found, names)}; {left}: fit logs of one unit as it is now")
+        delay = believed_s
+    elif not found.significant:
+        say(f"{told}: nothing significant, {left}")
+        delay = believed_s
+    elif faulty := _faulty(logs, names, robot, found.delay_s):
+        say(f"{told}, but {faulty}: {left}; see trace bag check")
+        delay = believed_s
+    else:
+        before, after = found.agreement
+        say(f"{told}: feet agree for {before:.3f} -> {after:.3f} of the time with that put right")
+    return delay, {**found._asdict(), "taken_s": delay}
+
+
+def tell_others(logs: Sequence[SensorLog], names: Sequence[str], robot: RobotDescription, delay: float) -> None:
+    """Say so where logs that nothing was found in are late by something else (s)."""
+    for log, name in zip(logs, names, strict=True):
+        found = joint_timing([log], robot, delay)
+        if found is not None and found.significant and abs(found.delay_s - delay) > LogCheckSettings().joint_delay:
+            say(f"note: {name}: {found.text}, and taken to be {delay * 1e3:g} ms: another unit, or another driver?")
+
+
+def _each(found: JointTiming, names: Sequence[str]) -> str:
+    pairs = zip(names, found.by_log, strict=True)
+    return ", ".join(f"{name} {delay * 1e3:.1f} ms" for name, delay in pairs if delay is not None)
+
+
+def _faulty(logs: Sequence[SensorLog], names: Sequence[str], robot: RobotDescription, delay: float) -> str:
+    """What is wrong with the legs of the first log that has such a fault, else nothing."""
+    for log, name in zip(logs, names, strict=True):
+        report = LogReport(name, robot.name)
+        check_legs(log, robot, report, LogCheckSettings(), delay)
+        if report.findings:
+            return f"of {name}, {report.findings[0].text}"
+    return ""

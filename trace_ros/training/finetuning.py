@@ -54,6 +54,7 @@ class FineTuningPlan:
         command: that started it.
         logs: path, split and fingerprint of each log, as plain data.
         joint_delay: s; by how much the joint readings of the tracks were put back (`trace_ros.estimator.joint_delay`).
+        joint_timing: how that was found, as plain data; None where it was not looked for, or not told.
     """
 
     robot: str
@@ -61,6 +62,7 @@ class FineTuningPlan:
     command: str
     logs: list[dict[str, str]]
     joint_delay: float = 0.0
+    joint_timing: dict[str, Any] | None = None
 
 
 class FineTuning:
@@ -293,6 +295,7 @@ class FineTuning:
                 "command": plan.command,
                 "logs": plan.logs,
                 "joint_delay": plan.joint_delay,
+                "joint_timing": plan.joint_timing,
                 "model": str(self.base.path.resolve()),
                 "base": weights_fingerprint(self.base.weights),
                 "network": self.network.state_dict(),
