@@ -12,9 +12,11 @@ from trace_ros.errors import TraceError
 from trace_ros.estimator.checkpoint import ModelCard, export_model, load_model
 from trace_ros.estimator.network import NetworkConfig, TraceNetwork
 from trace_ros.robot import RobotDescription
+from trace_ros.training.config import ClosedLoopConfig
 from trace_ros.training.dataset import Normalisation, measure_normalisation, pack
 from trace_ros.training.export import card_from_state
 from trace_ros.training.initialisation import adopt, check_start
+from trace_ros.training.losses import LossConfig
 from trace_ros.training.pretrain import Pretraining
 from trace_ros.training.state import load_state
 
@@ -83,3 +85,34 @@ def test_a_run_starts_from_the_model_and_its_card_says_so(model, tmp_path):
     resumed = Pretraining.resume(dataclasses.replace(slow, initial=card.initial), SyntheticSource(90), tmp_path)
     resumed.save()
     assert card_from_state(load_state(tmp_path / "checkpoint.pt")).initial == card.initial
+
+
+def test_a_network_is_kept_near_what_it_started_from(model, rows, tmp_path):
+    """The truth draws it away from the model's outputs, and the further the less these are asked."""
+    inputs, hidden, off = rows[..., :47], torch.zeros(len(rows), 128), {}
+    for keep in (0.0, 100.0):
+        run = Pretraining.start(
+            describe(40, loss=LossConfig(keep=keep)), SyntheticSource(90), tmp_path / f"{keep}", initial=model
+        )
+        assert run.run(Recorder())
+        with torch.no_grad():
+            own, start = (network.sequence(inputs, hidden).motion for network in (run.network, model.network()))
+        off[keep] = float((own - start).abs().mean())
+    assert off[100.0] < 0.5 * off[0.0]
+
+
+def test_a_run_that_is_kept_near_its_start_resumes_as_if_unbroken(model, tmp_path):
+    keep = {"loss": LossConfig(keep=10, spread=1), "closed_loop": ClosedLoopConfig(start=0.3)}
+    source = SyntheticSource(90)
+    whole, unbroken = Pretraining.start(describe(12, **keep), source, tmp_path / "whole", initial=model), Recorder()
+    assert whole.run(unbroken)
+    broken = Pretraining.start(describe(12, **keep), source, tmp_path / "broken", initial=model)
+    assert not broken.run(Recorder(), lambda: broken.step == 5)
+    rest = Recorder()
+    assert Pretraining.resume(describe(12, **keep), source, tmp_path / "broken").run(rest)
+    np.testing.assert_allclose(rest.losses, unbroken.losses[5:], rtol=1e-5)
+
+
+def test_there_must_be_something_to_keep(tmp_path):
+    with pytest.raises(TraceError, match=r"loss\.keep holds a network to the model .* --init"):
+        Pretraining.start(describe(1, loss=LossConfig(keep=1)), SyntheticSource(90), tmp_path)

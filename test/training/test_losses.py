@@ -20,6 +20,7 @@ from trace_ros.training.losses import (
     drift_loss,
     estimation_loss,
     foot_loss,
+    keep_loss,
     masked_mean,
     model_loss,
     smooth_l1,
@@ -196,10 +197,30 @@ def test_total_is_the_weighted_sum():
         estimation=2, model=3, foot=5, displacement=7, rotation=11, velocity=13, drift=17, swing=19, spread=23
     )
     terms = total_loss(motion, attention, targets, config)
+    assert terms.keep == 0
     estimation = 7 * terms.displacement + 11 * terms.rotation + 13 * terms.velocity
     drift = 7 * terms.drift_displacement + 11 * terms.drift_rotation
     of_attention = 5 * terms.foot + 19 * terms.swing + 23 * terms.spread
     torch.testing.assert_close(terms.total, 2 * estimation + 3 * terms.model + of_attention + 17 * drift)
+
+
+def test_to_keep_outputs_costs_what_they_differ_by():
+    targets = random_targets(2, 50)
+    start = torch.randn(2, 50, 9) * DT
+    assert keep_loss(start, start, targets).item() == 0
+    # 0.1 m/s of displacement rate off throughout, along all three axes: far on the linear part of both.
+    off = start.clone()
+    off[..., :3] += 0.1 * targets.dt
+    assert keep_loss(off, start, targets).item() == pytest.approx((0.1 - 0.01) + 0.5 * (0.1 - 0.002), rel=1e-4)
+    # What averages out costs once, what does not twice.
+    sign = torch.tensor([1.0, -1.0]).repeat(25)[:, None]
+    even = start.clone()
+    even[..., :3] += 0.1 * targets.dt * sign
+    assert keep_loss(even, start, targets._replace(valid=torch.ones(2, 50))).item() == pytest.approx(0.09, rel=1e-4)
+    config = LossConfig(keep=7)
+    attention = torch.softmax(torch.randn(2, 50, 6), -1)
+    free, held = (total_loss(off, attention, targets, config, given) for given in (None, start))
+    torch.testing.assert_close(held.total - free.total, 7 * keep_loss(off, start, targets))
 
 
 def test_padding_changes_nothing():

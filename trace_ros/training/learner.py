@@ -168,6 +168,20 @@ class Learner(ABC, Generic[Network, Config]):
                 f"{model.path}: cannot start from it, its network is another: change the training config, or the model"
             ) from error
 
+    @property
+    def asks_start(self) -> bool:
+        """Whether the model that training started from is asked all along, so that there must be one."""
+        return False
+
+    @property
+    def start_weights(self) -> dict[str, Tensor] | None:
+        """Weights of the model that training started from, where it is asked later on, for checkpoints."""
+        return None
+
+    def start_from(self, _weights: dict[str, Tensor]) -> None:
+        """Take them from a checkpoint."""
+        raise TypeError(f"{type(self).__name__} asks no model that it started from")
+
     def adopt(self, network: Network, model: StartModel, _measured: tuple[Tensor, ...]) -> None:
         """Give a network the weights of a model, and its normalisation, which they belong to."""
         network.load_state_dict(model.weights)

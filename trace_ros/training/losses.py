@@ -17,6 +17,9 @@ from torch import Tensor
 from trace_ros.estimator.network import DISPLACEMENT, LEG_TOKENS, ROTATION, VELOCITY
 from trace_ros.geometry import so3_exp_torch
 
+_KEEP_BETA, _KEEP_DRIFT_BETA = 0.02, 0.004
+"""m/s and rad/s, of `keep_loss`: single samples, and their means over a sequence."""
+
 FloatArray = NDArray[np.float64]
 Weight = Annotated[float, Field(ge=0)]
 
@@ -31,6 +34,8 @@ class LossConfig(BaseModel):
         drift: weight of the drift loss (our extension; 0 switches it off), see `drift_loss`.
         drift_beta: its own beta, m/s and rad/s.
         swing, spread: weights of our losses of the attention, see `attention_losses`; 0 switches them off.
+        keep: weight of our loss that holds the outputs to those of the model that training started from, see
+            `keep_loss`; 0 switches it off.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -45,6 +50,7 @@ class LossConfig(BaseModel):
     drift_beta: Annotated[float, Field(gt=0)] = 0.02
     swing: Weight = 0.0
     spread: Weight = 0.0
+    keep: Weight = 0.0
 
 
 class Targets(NamedTuple):
@@ -74,7 +80,7 @@ class LossTerms(NamedTuple):
     Attributes:
         total: weighted sum.
         estimation: weighted sum of displacement, rotation and velocity.
-        model, foot, swing, spread: unweighted.
+        model, foot, swing, spread, keep: unweighted.
         drift: weighted sum of drift_displacement and drift_rotation.
         displacement, rotation, velocity, drift_displacement, drift_rotation: unweighted.
         leg_attention: mean total attention on legs (no loss).
@@ -86,6 +92,7 @@ class LossTerms(NamedTuple):
     foot: Tensor
     swing: Tensor
     spread: Tensor
+    keep: Tensor
     drift: Tensor
     displacement: Tensor
     rotation: Tensor
@@ -195,8 +202,38 @@ def drift_loss(motion: Tensor, targets: Targets, beta: float) -> tuple[Tensor, T
     return displacement, masked_mean(smooth_l1(mean[..., ROTATION], beta), share)
 
 
-def total_loss(motion: Tensor, attention: Tensor, targets: Targets, config: LossConfig) -> LossTerms:
-    """Equation (8): ``w_est L_est + w_model L_model + w_foot L_foot``, plus our own losses, with its parts."""
+def keep_loss(motion: Tensor, start: Tensor, targets: Targets) -> Tensor:
+    """Our extension: by how much the outputs differ from those of the model that training started from.
+
+    What a training changes on purpose, such as the attention, moves the outputs along, and the truth, hidden in noise
+    that nothing can predict, takes long to bring them back. Another network's outputs on the same inputs hold no noise
+    (Hinton et al., "Distilling the knowledge in a neural network", 2015).
+
+    Args:
+        motion: (B, T, 9).
+        start: (B, T, 9) of that model.
+        targets: for dt and what counts.
+
+    Returns:
+        Smooth L1 of displacement, rotation and velocity, summed, in units of dt; and half of that of the means of the
+        increments over a sequence, which odometry adds up.
+    """
+    theirs = targets._replace(motion=start)
+    each = torch.stack(estimation_loss(motion, theirs, _KEEP_BETA)).sum()
+    return each + 0.5 * torch.stack(drift_loss(motion, theirs, _KEEP_DRIFT_BETA)).sum()
+
+
+def total_loss(
+    motion: Tensor, attention: Tensor, targets: Targets, config: LossConfig, start: Tensor | None = None
+) -> LossTerms:
+    """Equation (8): ``w_est L_est + w_model L_model + w_foot L_foot``, plus our own losses, with its parts.
+
+    Args:
+        motion, attention: what the network gave.
+        targets: what it is held to.
+        config: weights.
+        start: motion that the model gave which training started from, for `keep_loss`; None: it is not asked.
+    """
     displacement, rotation, velocity = estimation_loss(motion, targets, config.beta)
     estimation = config.displacement * displacement + config.rotation * rotation + config.velocity * velocity
     model = model_loss(motion, targets.previous_velocity, targets.dt, targets.valid, config.beta)
@@ -205,7 +242,8 @@ def total_loss(motion: Tensor, attention: Tensor, targets: Targets, config: Loss
     drift_displacement, drift_rotation = drift_loss(motion, targets, config.drift_beta)
     drift = config.displacement * drift_displacement + config.rotation * drift_rotation
     total = config.estimation * estimation + config.model * model + config.foot * foot + config.drift * drift
-    total = total + config.swing * swing + config.spread * spread
+    keep = torch.zeros_like(model) if start is None else keep_loss(motion, start, targets)
+    total = total + config.swing * swing + config.spread * spread + config.keep * keep
     return LossTerms(
         total,
         estimation,
@@ -213,6 +251,7 @@ def total_loss(motion: Tensor, attention: Tensor, targets: Targets, config: Loss
         foot,
         swing,
         spread,
+        keep,
         drift,
         displacement,
         rotation,

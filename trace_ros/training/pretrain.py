@@ -149,6 +149,8 @@ class Pretraining:
             learner_for(description.config).check_start(initial)
             description = replace(description, initial=describe_start(initial))
         run = cls(description, source, output, ranks)
+        if initial is None and run.learner.asks_start:
+            raise TraceError("loss.keep holds a network to the model that training starts from: give one with --init")
         run._initial = initial
         if ranks.first(run.checkpoint_path.exists):
             raise TraceError(f"{output}: already holds a training run; add --resume to go on, or change --output")
@@ -387,6 +389,7 @@ class Pretraining:
                 "initial": description.initial,
                 "rollouts": None if self._kept is None else str(self._kept.resolve()),
                 "network": self.network.state_dict(),
+                "start": self.learner.start_weights,
                 "averaged": None if averaged is None else averaged.state_dict(),
                 "optimiser": self._optimiser.state_dict(),
                 "lanes": lanes[0],
@@ -401,6 +404,8 @@ class Pretraining:
 
     def _restore(self, state: dict[str, Any]) -> None:
         self.network.load_state_dict(state["network"])
+        if (start := state.get("start")) is not None:
+            self.learner.start_from(start)
         self._start_average()
         if self._averaged is not None and state["averaged"] is not None:
             self._averaged.load_state_dict(state["averaged"])

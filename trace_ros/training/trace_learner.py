@@ -36,7 +36,10 @@ class TraceLearner(Learner[TraceNetwork, TrainingConfig]):
 
     def __init__(self, config: TrainingConfig, robot: RobotDescription | None = None) -> None:
         super().__init__(config, robot)
-        self.hidden = config.network.hidden
+        self._own = config.network.hidden
+        # That of the model that training started from is carried along behind it.
+        self.hidden = 2 * self._own if self.asks_start else self._own
+        self._start: TraceNetwork | None = None
         self._feet = None if self.robot is None else foot_channels(config.network, self.robot)
 
     def make_network(self) -> TraceNetwork:
@@ -68,15 +71,23 @@ class TraceLearner(Learner[TraceNetwork, TrainingConfig]):
     ) -> Segment:
         """See `Learner`."""
         config = self.config
-        observations = feedback.roll_out(network, rows, config.closed_loop.offset_scale * offsets, hidden)
+        own = hidden[:, : self._own].contiguous()
+        observations = feedback.roll_out(network, rows, config.closed_loop.offset_scale * offsets, own)
         off = (observations - rows[..., : obs.OBSERVATION_SIZE])[:, PREFIX:, FEEDBACK]
         return Segment(observations, make_targets(rows, off[..., :2], config.tilt_correction_rate))
 
     def loss(self, compute: Compute[TraceNetwork], batch: LaneBatch, _progress: float) -> tuple[LossTerms, Tensor]:
         """See `Learner`."""
         config = self.config
-        output = compute(lambda network: network.sequence(batch.segment.observations, batch.hidden, config.bfloat16))
-        return total_loss(output.motion, output.attention, batch.segment.targets, config.loss), output.hidden
+        observations, targets = batch.segment
+        own, theirs = batch.hidden[:, : self._own].contiguous(), batch.hidden[:, self._own :].contiguous()
+        output = compute(lambda network: network.sequence(observations, own, config.bfloat16))
+        if self._start is None:
+            return total_loss(output.motion, output.attention, targets, config.loss), output.hidden
+        with torch.no_grad():
+            start = self._start.to(observations.device).sequence(observations, theirs, config.bfloat16)
+        terms = total_loss(output.motion, output.attention, targets, config.loss, start.motion)
+        return terms, torch.cat((output.hidden, start.hidden), dim=1)
 
     def evaluate(self, network: TraceNetwork, rollouts: Tensor) -> dict[str, float]:
         """The losses with true feedback and noise, and the errors in closed loop."""
@@ -105,3 +116,20 @@ class TraceLearner(Learner[TraceNetwork, TrainingConfig]):
     def adopt(self, network: TraceNetwork, model: StartModel, measured: tuple[Tensor, ...]) -> None:
         """See `Learner`; the sampling interval is normalised anew, see `initialisation.adopt`."""
         adopt(network, cast(LoadedModel, model), Normalisation(*measured))
+        if self.asks_start:
+            self.start_from(model.weights)
+
+    def start_from(self, weights: dict[str, Tensor]) -> None:
+        """See `Learner`."""
+        self._start = self.make_network().requires_grad_(False)
+        self._start.load_state_dict(weights)
+
+    @property
+    def asks_start(self) -> bool:
+        """See `Learner`."""
+        return self.config.loss.keep > 0
+
+    @property
+    def start_weights(self) -> dict[str, Tensor] | None:
+        """See `Learner`."""
+        return None if self._start is None else self._start.state_dict()
