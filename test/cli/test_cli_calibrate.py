@@ -291,7 +291,7 @@ def test_logs_are_judged_with_the_models_own_covariance(trace, files):
     assert (files / "model.pt").read_bytes() == before
 
     for arguments, message in (
-        (("one.npz", "--write"), "--write: of logs nothing is fitted that could be written, but with --level"),
+        (("one.npz", "--write"), "nothing is fitted that could be written without --joint-delay or --level"),
         (("one.npz", "--level"), "--level: model.pt takes its height from its network, not from the feet"),
         (("--level",), "--level is for logs, and none is given"),
         (("one.npz", "--seeds", "3"), "--seeds is for simulated walks"),

@@ -92,7 +92,7 @@ def test_a_network_is_kept_near_what_it_started_from(model, rows, tmp_path):
     inputs, hidden, off = rows[..., :47], torch.zeros(len(rows), 128), {}
     for keep in (0.0, 100.0):
         run = Pretraining.start(
-            describe(40, loss=LossConfig(keep=keep)), SyntheticSource(90), tmp_path / f"{keep}", initial=model
+            describe(25, loss=LossConfig(keep=keep)), SyntheticSource(90), tmp_path / f"{keep}", initial=model
         )
         assert run.run(Recorder())
         with torch.no_grad():
@@ -104,13 +104,13 @@ def test_a_network_is_kept_near_what_it_started_from(model, rows, tmp_path):
 def test_a_run_that_is_kept_near_its_start_resumes_as_if_unbroken(model, tmp_path):
     keep = {"loss": LossConfig(keep=10, spread=1), "closed_loop": ClosedLoopConfig(start=0.3)}
     source = SyntheticSource(90)
-    whole, unbroken = Pretraining.start(describe(12, **keep), source, tmp_path / "whole", initial=model), Recorder()
+    whole, unbroken = Pretraining.start(describe(8, **keep), source, tmp_path / "whole", initial=model), Recorder()
     assert whole.run(unbroken)
-    broken = Pretraining.start(describe(12, **keep), source, tmp_path / "broken", initial=model)
-    assert not broken.run(Recorder(), lambda: broken.step == 5)
+    broken = Pretraining.start(describe(8, **keep), source, tmp_path / "broken", initial=model)
+    assert not broken.run(Recorder(), lambda: broken.step == 4)
     rest = Recorder()
-    assert Pretraining.resume(describe(12, **keep), source, tmp_path / "broken").run(rest)
-    np.testing.assert_allclose(rest.losses, unbroken.losses[5:], rtol=1e-5)
+    assert Pretraining.resume(describe(8, **keep), source, tmp_path / "broken").run(rest)
+    np.testing.assert_allclose(rest.losses, unbroken.losses[4:], rtol=1e-5)
 
 
 def test_there_must_be_something_to_keep(tmp_path):
