@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from trace_ros.bags import write_bag
+from trace_ros.checks import joint_timing as joint_timing_module
 from trace_ros.checks.joint_timing import joint_timing
 from trace_ros.checks.log import check_log, check_log_file
 from trace_ros.checks.log_findings import LogCheckSettings
 from trace_ros.estimator.joint_delay import with_joints_at_their_time
 from trace_ros.logs import SensorLog
 from trace_ros.robot import RobotDescription
+from trace_ros.streams.pairing import LARGEST_JOINT_DELAY
 
 
 def findings(log: SensorLog, go2: RobotDescription, limits: LogCheckSettings | None = None) -> list:
@@ -37,6 +39,20 @@ def test_lateness_is_found(walk: SensorLog, go2: RobotDescription, delay: float)
     assert found.delay_s == pytest.approx(delay, abs=0.0015)
     assert found.sigma_s < 0.001
     assert found.agreement[1] > found.agreement[0]
+
+
+@pytest.mark.parametrize("delay", [0.098, -0.0985])
+def test_what_is_found_at_the_very_end_fits_a_card(walk: SensorLog, go2: RobotDescription, delay: float) -> None:
+    found = joint_timing([with_joints_at_their_time(walk, -delay)], go2)
+    assert found is None or abs(found.delay_s) <= LARGEST_JOINT_DELAY
+
+
+def test_a_peak_beyond_what_a_card_may_hold_is_held_to_it(
+    walk: SensorLog, go2: RobotDescription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(joint_timing_module, "_peak", lambda *_: 0.1019)
+    found = joint_timing([walk], go2)
+    assert found is not None and found.delay_s == LARGEST_JOINT_DELAY
 
 
 def test_several_logs_tell_together(walk: SensorLog, go2: RobotDescription) -> None:

@@ -157,7 +157,8 @@ def joint_timing(
     told = [delay for delay in alone if delay is not None]
     between = float(np.std(told, ddof=1)) / len(told) ** 0.5 if len(told) > 1 else 0.0
     return JointTiming(
-        _peak(near, share[:-1].mean(axis=1)),
+        # What no card may hold must not be written into one.
+        float(np.clip(_peak(near, share[:-1].mean(axis=1)), -LARGEST_JOINT_DELAY, LARGEST_JOINT_DELAY)),
         max(float(drawn.std(ddof=1)), between),
         believed_s,
         (float(share[-1].mean()), float(share[top].mean())),
