@@ -9,6 +9,7 @@ from untrained import export_untrained
 
 from trace_ros.bags import write_bag
 from trace_ros.errors import FallError
+from trace_ros.estimator.checkpoint import load_model, write_card
 from trace_ros.evaluation.benchmark_walks import simulated_walks
 from trace_ros.evaluation.falls import keep_fall
 from trace_ros.robot import RobotDescription
@@ -165,3 +166,20 @@ def test_bad_input_is_one_line_and_exit_code_2(trace, arguments, message):
     assert len(errors) == 1, result.err
     assert message in errors[0]
     assert "Traceback" not in result.err
+
+
+def test_a_model_of_one_unit_is_told_on_simulated_walks_alone(trace, monkeypatch, tmp_path):
+    own = tmp_path / "own.pt"
+    export_untrained(own, ROBOT)
+    write_card(own, load_model(own).card.model_copy(update={"joint_delay": 0.012}))
+    bags = tmp_path / "bags"
+    write_bag(bags / "yard", sensor_log(walk(1.0)), ROBOT)
+
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("trace_ros.evaluation.benchmark.run_benchmark", interrupt)
+    method = ("--methods", f"own:trace={own},iekf_sr", "--output", tmp_path / "out")
+    told = f"note: {own} is one unit's, whose joints are 12 ms late; those of these walks are not"
+    assert told in trace("benchmark", "--courses", "small.yaml", "--engines", "mujoco", *method).err
+    assert "one unit's" not in trace("benchmark", "--bags", bags, *method).err

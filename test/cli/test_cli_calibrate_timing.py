@@ -29,6 +29,41 @@ def walk():
     return simulate_course(course, RobotDescription.load("go2"), 0).measured
 
 
+@pytest.mark.parametrize("estimator", ["trace", "iekf_sr"])
+def test_any_estimator_is_judged_with_joints_put_back_by_what_is_given_or_found(trace, walk, tmp_path, estimator):
+    torch.set_num_threads(1)
+    walk.save(tmp_path / "walk.npz")
+    with_joints_at_their_time(walk, -0.012).save(tmp_path / "late.npz")
+
+    def judged(log, *options):
+        chosen = ("--estimator", estimator, "--json", str(tmp_path / "a.json"), *options)
+        ran = trace("evaluate", str(tmp_path / log), *chosen)
+        assert ran.code == 0, ran.err
+        (row,) = json.loads((tmp_path / "a.json").read_text())["logs"]
+        told = "joint readings" in ran.out and f"put back by {row['joint_delay_s'] * 1e3:g} ms" in ran.out
+        assert told == (row["joint_delay_s"] != 0)
+        return row["joint_delay_s"], row["metrics"]["ate_velocity_mps"]
+
+    (none, own), (as_stamped, late) = judged("walk.npz"), judged("late.npz")
+    given, found = judged("late.npz", "--joint-delay", "0.012"), judged("late.npz", "--joint-delay", "auto")
+    assert none == as_stamped == 0 and given[0] == 0.012 and found[0] == pytest.approx(0.012, abs=0.0015)
+    # Put back, they are what they were before, but for those of the walk's first and last 12 ms.
+    assert late > 1.2 * own
+    assert given[1] == pytest.approx(own, rel=0.03) and found[1] == pytest.approx(own, rel=0.1)
+
+
+@pytest.mark.parametrize("given", ["soon", "nan", "inf", "0.11", "-0.2", "1e400"])
+def test_a_delay_that_is_none_is_refused(trace, tmp_path, given):
+    ran = trace("evaluate", str(tmp_path / "walk.npz"), f"--joint-delay={given}")
+    assert ran.code != 0 and "--joint-delay" in ran.err and "-0.1 to 0.1, or auto" in " ".join(ran.err.split())
+
+
+def test_recorded_odometry_and_courses_know_no_joints(trace):
+    for given in (["x", "--odometry-topic", "odom"], ["--courses", "validation"]):
+        ran = trace("evaluate", *given, "--joint-delay", "auto")
+        assert ran.code != 0 and "--joint-delay does not go with it" in " ".join(ran.err.split())
+
+
 def test_logs_without_a_reference_tell_how_late_the_joints_are(trace, walk, tmp_path, monkeypatch):
     torch.set_num_threads(1)
     monkeypatch.chdir(tmp_path)

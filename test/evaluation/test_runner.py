@@ -6,6 +6,7 @@ from trajectories import START_NS, disturb, sensor_log, walk
 
 from trace_ros.baselines.leg_odometry import LegOdometry
 from trace_ros.errors import TraceError
+from trace_ros.estimator.joint_delay import with_joints_at_their_time
 from trace_ros.estimator.run import run_estimator
 from trace_ros.evaluation.metrics import MetricSettings, evaluate
 from trace_ros.evaluation.runner import evaluate_odometry, evaluate_run, evaluate_runs, write_estimate
@@ -59,6 +60,20 @@ def test_a_filter_goes_through_one_log_after_another():
     assert all(evaluation.step_time_s is not None for evaluation in filtered)
     with pytest.raises(TraceError, match=r"^short: the log has 20 samples"):
         evaluate_runs(["short"], [LOG.select(slice(0, 20))], LegOdometry(RobotDescription.load("go2")))
+
+
+def test_feet_are_asked_of_the_joints_that_the_estimator_was_given(monkeypatch):
+    asked = []
+    monkeypatch.setattr("trace_ros.evaluation.runner.doubts", lambda log, *_: asked.append(log) or [])
+    robot = RobotDescription.load("go2")
+    late = with_joints_at_their_time(LOG, -0.02)
+    (evaluation,) = evaluate_runs(["late"], [late], LegOdometry(robot), robot=robot, joint_delay=0.02)
+    (heard,) = asked
+    assert evaluation.joint_delay_s == evaluation.to_dict()["joint_delay_s"] == 0.02
+    # All but the first and the last 0.02 s.
+    own = LOG.select(np.isin(LOG.stamp_ns, heard.stamp_ns))
+    assert len(own) == len(LOG) - 20
+    np.testing.assert_allclose(heard.joint_position, own.joint_position, atol=1e-9)
 
 
 def test_starting_at_the_reference_needs_no_alignment_at_the_start(estimator):

@@ -323,6 +323,7 @@ def test_shipped_configs_are_of_their_methods_and_see_the_same_data():
         ({"method": "oracle"}, "method 'oracle' is none of trace, legolas, nmn_iekf, mlp"),
         ({"method": "mlp", "loss": {"foot": 0.1}}, "loss.foot: there is no such loss without attention"),
         ({"method": "mlp", "loss": {"foot": 0, "spread": 0.1}}, "loss.spread: there is no such loss without attention"),
+        ({"method": "mlp", "loss": {"foot": 0, "contact": 1}}, "loss.contact: there is no such loss without attention"),
         ({"method": "mlp", "height": {"time": 1.0}}, "nothing tells which feet stand"),
         ({"method": "legolas", "tilt_correction_rate": 1.0}, "tilt_correction_rate"),
         ({"method": "legolas", "network": {"stride": 1, "frames": 20}}, "29 samples"),

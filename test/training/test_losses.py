@@ -16,6 +16,7 @@ from trace_ros.training.losses import (
     LossConfig,
     Targets,
     attention_losses,
+    contact_loss,
     contact_point_velocity,
     drift_loss,
     estimation_loss,
@@ -160,6 +161,29 @@ def test_spread_moves_attention_to_the_foot_that_gets_least():
     assert attention_losses(even, torch.ones(1, 1, 4), torch.ones(1, 1))[1].item() == pytest.approx(1 / 6, rel=1e-4)
 
 
+def test_contact_loss_by_hand():
+    # Shares 0.6, 0.2, 0, 0.2 where the first and the second stand: 0.5 ln(0.5 / 0.6) + 0.5 ln(0.5 / 0.2). Where none
+    # stands, or a sample does not count, there is nothing to say; shared evenly by those that stand, nothing to mend.
+    attention = torch.tensor([0.3, 0.2, 0.3, 0.1, 0.0, 0.1]).expand(1, 3, 6)
+    contact = torch.tensor([[[1.0, 1, 0, 0], [0.0, 0, 0, 0], [1.0, 0, 0, 0]]])
+    loss = contact_loss(attention, contact, torch.tensor([[1.0, 1.0, 0.0]]))
+    assert loss.item() == pytest.approx(0.5 * math.log(0.5 / 0.6) + 0.5 * math.log(0.5 / 0.2), rel=1e-4)
+    even = torch.tensor([[[0.4, 0.4, 0.1, 0.1, 0.0, 0.0]]])
+    assert contact_loss(even, contact[:, :1], torch.ones(1, 1)).item() == pytest.approx(0, abs=1e-4)
+
+
+def test_contact_loss_finds_the_foot_that_has_just_come_down_and_leaves_the_total():
+    legs = torch.tensor([0.3, 0.01, 0.1, 0.1], requires_grad=True)
+    attention = torch.cat((torch.full((2,), 0.245), legs))[None, None]
+    (gradient,) = torch.autograd.grad(contact_loss(attention, torch.tensor([[[1.0, 1, 0, 0]]]), torch.ones(1, 1)), legs)
+    # The one with least of those that stand is pulled most; those in swing are let go.
+    assert gradient[1] < gradient[0] < gradient[2] and gradient[2] > 0
+    assert (gradient * legs).sum().item() == pytest.approx(0, abs=1e-4)
+    nothing = torch.tensor([[[0.5, 0.5, 0, 0, 0, 0]]], requires_grad=True)
+    contact_loss(nothing, torch.ones(1, 1, 4), torch.ones(1, 1)).backward()
+    assert nothing.grad is not None and torch.isfinite(nothing.grad).all()
+
+
 def test_drift_loss_by_hand():
     # Errors of 0.5 and -0.4 m/s in x average to 0.05 (beta 0.1: 0.0125 / 3); a third sample does not count.
     # Errors of 0.3 and 0.3 rad/s about z average to 0.3 (linear: 0.25 / 3).
@@ -194,13 +218,22 @@ def test_total_is_the_weighted_sum():
     motion, attention = torch.randn(2, 5, 9) * DT, torch.softmax(torch.randn(2, 5, 6), -1)
     targets = random_targets(2, 5)
     config = LossConfig(
-        estimation=2, model=3, foot=5, displacement=7, rotation=11, velocity=13, drift=17, swing=19, spread=23
+        estimation=2,
+        model=3,
+        foot=5,
+        displacement=7,
+        rotation=11,
+        velocity=13,
+        drift=17,
+        swing=19,
+        spread=23,
+        contact=29,
     )
     terms = total_loss(motion, attention, targets, config)
     assert terms.keep == 0
     estimation = 7 * terms.displacement + 11 * terms.rotation + 13 * terms.velocity
     drift = 7 * terms.drift_displacement + 11 * terms.drift_rotation
-    of_attention = 5 * terms.foot + 19 * terms.swing + 23 * terms.spread
+    of_attention = 5 * terms.foot + 19 * terms.swing + 23 * terms.spread + 29 * terms.contact
     torch.testing.assert_close(terms.total, 2 * estimation + 3 * terms.model + of_attention + 17 * drift)
 
 

@@ -93,6 +93,7 @@ def benchmark(
     earlier = None if compare is None else _rows_of(compare)
     description = RobotDescription.load(robot)
     # Imported here, so that --help and the other commands need not wait for torch and the simulators' modules.
+    from trace_ros.baselines.one_unit import of_one_unit
     from trace_ros.evaluation.benchmark import (
         benchmark_runs,
         benchmark_settings,
@@ -116,6 +117,9 @@ def benchmark(
         walks = simulated_walks(chosen, description, physics, cache)
     compared, left_out = choose_methods(None if methods is None else comma_parts("--methods", methods), description)
     notes += left_out
+    if bags is None:
+        told = [of_one_unit(method.estimator, method.model, description) for method in compared]
+        notes += [note for note in told if note is not None]
     for note in notes:
         say(f"note: {note}")
     runs = benchmark_runs(walks, compared, description, cache)

@@ -11,11 +11,11 @@ from typing import Any, get_args
 import typer
 from rich.table import Table
 
+from trace_ros.baselines.one_unit import of_one_unit
 from trace_ros.baselines.registry import NETWORKS, TRACE, check_estimator, default_model, label
 from trace_ros.cli.common import console, progress_bar, say
 from trace_ros.cli.options import comma_parts, seed_numbers
 from trace_ros.errors import TraceError
-from trace_ros.estimator.checkpoint import load_model
 from trace_ros.estimator.engines import DEFAULT_ENGINE
 from trace_ros.evaluation.courses import Row, course_runs, evaluate_courses, mean_rows
 from trace_ros.evaluation.falls import fall_row
@@ -54,9 +54,9 @@ def evaluate_on_courses(
     check_estimator(estimator)
     paths = list(models) or [default_model(estimator, description)]
     labels = [label(estimator, path) for path in paths]
-    for path in paths if estimator == TRACE else ():
-        if late := load_model(path).card.joint_delay:
-            say(f"note: {path} is one unit's, whose joints are {late * 1e3:g} ms late; those of these walks are not")
+    for path in paths:
+        if told := of_one_unit(estimator, path, description):
+            say(f"note: {told}")
     names = None if only is None else comma_parts("--only", only)
     numbers = None if seeds is None else seed_numbers("--seeds", seeds)
     chosen = courses if backend is None else _in_engine(courses, backend)

@@ -18,6 +18,7 @@ from trace_ros.cli.options import (
     HorizonOption,
     ImuOption,
     InitialOption,
+    JointDelayOption,
     JointOption,
     JsonOption,
     MountingOption,
@@ -27,6 +28,7 @@ from trace_ros.cli.options import (
     StartOption,
     TorqueOption,
     chosen_topics,
+    joint_delay_seconds,
     metric_settings,
     read_settings,
 )
@@ -74,6 +76,7 @@ def evaluate(
     imu_mounting: MountingOption = None,
     imu_frame: FrameOption = None,
     torque_source: TorqueOption = None,
+    joint_delay: JointDelayOption = None,
     stepwise: Annotated[
         bool, typer.Option("--stepwise", help="Step sample by sample, as the node does, and take the time of a step.")
     ] = False,
@@ -100,6 +103,7 @@ def evaluate(
             "--imu-mounting": imu_mounting,
             "--imu-frame": imu_frame,
             "--torque-source": torque_source,
+            "--joint-delay": joint_delay,
             "--start": start,
             "--end": end is not None,
             "--stepwise": stepwise,
@@ -148,6 +152,7 @@ def evaluate(
     settings = metric_settings(alignment, horizon)
     topics = chosen_topics(imu_topic, joint_topic, reference_topic, logs or [])
     reading = read_settings(imu_mounting, imu_frame, torque_source)
+    delay = joint_delay_seconds(joint_delay)
     # Imported here, so that --help and the other commands need not wait for torch and the plotting libraries.
     from trace_ros.cli.evaluation import announce_report, evaluate_logs, result, show, subject
     from trace_ros.evaluation.runner import write_estimate
@@ -167,6 +172,7 @@ def evaluate(
         reading,
         start,
         end,
+        delay,
     )
     show(evaluations, settings, subject(robot, loaded, odometry_topic))
     if estimate is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
 from collections.abc import Sequence
@@ -15,10 +16,12 @@ from trace_ros.bags import ReadSettings, Topics, read_log, read_odometry
 from trace_ros.bags.files import file_kind
 from trace_ros.baselines.registry import TRACE, check_estimator, load_estimator
 from trace_ros.cli.common import console, progress_bar, say
+from trace_ros.cli.timing import find_and_tell
 from trace_ros.errors import TraceError
 from trace_ros.estimator.engines import DEFAULT_ENGINE
 from trace_ros.estimator.estimator import TraceEstimator
 from trace_ros.estimator.interface import Estimator
+from trace_ros.estimator.joint_delay import joint_delay_of
 from trace_ros.evaluation.metrics import MetricSettings, Statistics
 from trace_ros.evaluation.report import alignment_text, metric_rows, run_rows, summary_rows, write_report
 from trace_ros.evaluation.runner import Evaluation, InitialPose, evaluate_odometry, evaluate_runs, file_names
@@ -44,10 +47,12 @@ def evaluate_logs(
     reading: ReadSettings | None = None,
     start_s: float = 0.0,
     end_s: float | None = None,
+    joint_delay: float | None = None,
 ) -> tuple[Estimator | None, list[Evaluation]]:
     """Read logs and evaluate them, with progress: TRACE all at once, others (and recorded odometry) one by one.
 
     Of each only what lies between ``start_s`` and ``end_s`` (s since its first sample): the estimator begins there.
+    Joint readings are taken to be ``joint_delay`` (s) late; NaN: as the feet tell, None: as the estimator knows.
 
     Returns:
         The estimator that was used, None for a recorded odometry; and an evaluation for each log.
@@ -58,6 +63,8 @@ def evaluate_logs(
     if initial not in get_args(InitialPose):
         raise TraceError(f"--initial {initial!r} is none of {', '.join(get_args(InitialPose))}")
     check_span(start_s, end_s)
+    if odometry_topic is not None and joint_delay is not None:
+        raise TraceError("--odometry-topic judges what was recorded: --joint-delay does not go with it")
     if odometry_topic is not None and reading is not None:
         raise TraceError("--odometry-topic judges what was recorded: how IMU and joints are read does not go with it")
     check_estimator(name_of_estimator)
@@ -89,6 +96,8 @@ def evaluate_logs(
         if (jumps := torn(part)) is not None:
             say(f"note: {path.name}: {jumps}")
         read.append(part)
+    if joint_delay is not None and math.isnan(joint_delay):
+        joint_delay, _ = find_and_tell(read, names, description, joint_delay_of(estimator))
     with progress_bar() as progress:
         task = progress.add_task(names[0] if len(names) == 1 else f"{len(names)} logs", total=sum(map(len, read)))
         evaluations = evaluate_runs(
@@ -101,6 +110,7 @@ def evaluate_logs(
             stepwise,
             threads,
             description,
+            joint_delay,
         )
     return estimator, evaluations
 

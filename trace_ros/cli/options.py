@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, get_args
@@ -15,6 +16,10 @@ from trace_ros.evaluation.alignment import AlignmentMode
 from trace_ros.evaluation.metrics import MetricSettings
 from trace_ros.logs import TorqueSource
 from trace_ros.streams.mounting import MountingSource
+from trace_ros.streams.pairing import LARGEST_JOINT_DELAY
+
+AUTO = "auto"
+"""How late joint readings are is to be found out."""
 
 Logs = Annotated[list[Path], typer.Argument(help="Logs: rosbag2 directories, .mcap, .db3, .npz or .csv files.")]
 RobotOption = Annotated[str, typer.Option(help="Name of a robot, or the path of its YAML file.")]
@@ -49,6 +54,14 @@ TorqueOption = Annotated[
         "--torque-source",
         help="What the joints' effort is: commanded_effort, pd_target, measured_effort, or none: do not use it "
         "[what the log says, else measured_effort].",
+    ),
+]
+JointDelayOption = Annotated[
+    str | None,
+    typer.Option(
+        "--joint-delay",
+        help="How much older joint readings are than the IMU's of the same stamp, s; auto: found by the feet that "
+        "stand, no reference needed [what the model's card says, else 0].",
     ),
 ]
 StartOption = Annotated[float, typer.Option(help="Leave out what is before, s since the log's first sample.", min=0.0)]
@@ -114,6 +127,27 @@ def read_settings(imu_mounting: str | None, imu_frame: str | None, torque_source
     if not (values := {name: value for name, value in given.items() if value}):
         return None
     return ReadSettings.model_validate(values)
+
+
+def joint_delay_seconds(text: str | None) -> float | None:
+    """Seconds from the command line; NaN for ``auto``, None where nothing was given.
+
+    Raises:
+        TraceError: neither a number nor ``auto``, or more than is put right.
+    """
+    if text is None:
+        return None
+    if text.strip().lower() == AUTO:
+        return math.nan
+    try:
+        delay = float(text)
+    except ValueError:
+        delay = math.nan
+    if not abs(delay) <= LARGEST_JOINT_DELAY:
+        raise TraceError(
+            f"--joint-delay {text!r}: give seconds from {-LARGEST_JOINT_DELAY:g} to {LARGEST_JOINT_DELAY:g}, or {AUTO}"
+        )
+    return delay
 
 
 MAX_SEED = 2**31 - 1

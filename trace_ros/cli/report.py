@@ -15,6 +15,7 @@ from trace_ros.cli.options import (
     HorizonOption,
     ImuOption,
     InitialOption,
+    JointDelayOption,
     JointOption,
     JsonOption,
     Logs,
@@ -26,6 +27,7 @@ from trace_ros.cli.options import (
     StartOption,
     TorqueOption,
     chosen_topics,
+    joint_delay_seconds,
     metric_settings,
     read_settings,
 )
@@ -49,6 +51,7 @@ def report(
     imu_mounting: MountingOption = None,
     imu_frame: FrameOption = None,
     torque_source: TorqueOption = None,
+    joint_delay: JointDelayOption = None,
     json_file: JsonOption = None,
 ) -> None:
     """Run the estimator over logs and write a self-contained HTML page (works offline) and PNG pictures."""
@@ -57,11 +60,22 @@ def report(
     settings = metric_settings(alignment, horizon)
     topics = chosen_topics(imu_topic, joint_topic, reference_topic, logs)
     reading = read_settings(imu_mounting, imu_frame, torque_source)
+    delay = joint_delay_seconds(joint_delay)
     # Imported here, so that --help and the other commands need not wait for torch and the plotting libraries.
     from trace_ros.cli.evaluation import announce_report, evaluate_logs, result
 
     estimator, evaluations = evaluate_logs(
-        logs, robot, model, settings, topics, initial, odometry_topic, reading=reading, start_s=start, end_s=end
+        logs,
+        robot,
+        model,
+        settings,
+        topics,
+        initial,
+        odometry_topic,
+        reading=reading,
+        start_s=start,
+        end_s=end,
+        joint_delay=delay,
     )
     announce_report(output, evaluations, settings, estimator, RobotDescription.load(robot).name)
     if json_file is not None:

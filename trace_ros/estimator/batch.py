@@ -63,6 +63,7 @@ def run_logs(
     initial_poses: Sequence[InitialPose | None] | None = None,
     progress: Callable[[int], None] | None = None,
     threads: int = 1,
+    joint_delay: float | None = None,
 ) -> list[EstimatedRun]:
     """What `trace_ros.estimator.run.run_estimator` makes of each log; no times of single steps.
 
@@ -74,12 +75,14 @@ def run_logs(
         initial_poses: for each log as of `run_estimator`.
         progress: called now and then with the number of samples done, over all logs.
         threads: that share several logs among them; the script's loop needs no Python, NumPy's loops little.
+        joint_delay: as of `run_estimator`.
 
     Raises:
         TraceError: a log is too short, or too full of gaps, to fill the window once.
     """
     poses = [None] * len(logs) if initial_poses is None else initial_poses
-    logs = [with_joints_at_their_time(log, estimator.joint_delay_s) for log in logs]
+    delay = estimator.joint_delay_s if joint_delay is None else joint_delay
+    logs = [with_joints_at_their_time(log, delay) for log in logs]
     runs = in_threads(threads, partial(_Run, estimator), logs, poses)
     for index, run in enumerate(runs):
         if fault := run.fault():

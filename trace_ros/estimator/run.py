@@ -40,21 +40,23 @@ def run_estimator(
     log: SensorLog,
     initial_pose: tuple[FloatArray, FloatArray] | None = None,
     progress: Callable[[int], None] | None = None,
+    joint_delay: float | None = None,
 ) -> EstimatedRun:
     """Reset the estimator and step it through a log.
 
     Args:
-        estimator: its state is that of the log's end afterwards. Where it knows that joint readings are late, each IMU
-            reading is given those of its own time.
+        estimator: its state is that of the log's end afterwards.
         log: N samples.
         initial_pose: position (3,) m and orientation (4,) quaternion x, y, z, w of the first estimate; None starts at
             the origin, level by the log's own gravity direction.
         progress: called now and then with the number of samples done.
+        joint_delay: s; how late joint readings are, so that each IMU reading is given those of its own time; None: as
+            late as the estimator knows them to be.
 
     Raises:
         TraceError: the log is too short, or too full of gaps, to fill the window once.
     """
-    log = with_joints_at_their_time(log, joint_delay_of(estimator))
+    log = with_joints_at_their_time(log, joint_delay_of(estimator) if joint_delay is None else joint_delay)
     if len(log) < WINDOW:
         raise TraceError(
             f"the log has {len(log)} samples; the estimator needs at least {WINDOW} for its first estimate"

@@ -122,6 +122,8 @@ def run_rows(evaluation: Evaluation) -> list[Row]:
     if evaluation.step_time_s is not None:
         percentiles = step_percentiles(evaluation.step_time_s)
         rows.append(("time of a step", f"median {percentiles['p50']:.3f} ms, P99 {percentiles['p99']:.3f} ms"))
+    if evaluation.joint_delay_s:
+        rows.append(("joint readings", f"put back by {evaluation.joint_delay_s * 1e3:g} ms"))
     if evaluation.stationary_share is not None:
         rows.append(("standing", f"{100 * evaluation.stationary_share:.1f} % of the poses held"))
     return rows

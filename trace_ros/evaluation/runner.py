@@ -17,6 +17,7 @@ from trace_ros.errors import TraceError
 from trace_ros.estimator.batch import in_threads, prepare, run_logs
 from trace_ros.estimator.estimator import TraceEstimator
 from trace_ros.estimator.interface import Estimator
+from trace_ros.estimator.joint_delay import joint_delay_of, with_joints_at_their_time
 from trace_ros.estimator.observation import WINDOW
 from trace_ros.estimator.run import EstimatedRun, run_estimator
 from trace_ros.evaluation.metrics import Comparison, Metrics, MetricSettings, compare, metrics_of
@@ -44,6 +45,7 @@ class Evaluation:
         step_time_s: (M,) wall time of each step, s, or None where it was not run step by step.
         real_time_factor: duration of the log over the time the whole run took, or None. Of logs that ran side by side,
             that of all together.
+        joint_delay_s: by how much joint readings were put back, s.
         notes: one line each.
         doubts: those of them that are of a velocity that no foot bore out.
     """
@@ -59,6 +61,7 @@ class Evaluation:
     stationary: NDArray[np.bool_] | None = None
     step_time_s: FloatArray | None = None
     real_time_factor: float | None = None
+    joint_delay_s: float = 0.0
     notes: tuple[str, ...] = field(default=())
     doubts: tuple[str, ...] = field(default=())
 
@@ -97,6 +100,7 @@ class Evaluation:
             "real_time_factor": self.real_time_factor,
             "stationary_share": self.stationary_share,
             "step_time_ms": None if self.step_time_s is None else step_percentiles(self.step_time_s),
+            "joint_delay_s": self.joint_delay_s,
             "notes": list(self.notes),
         }
 
@@ -156,6 +160,7 @@ def evaluate_runs(
     stepwise: bool = False,
     threads: int = 1,
     robot: RobotDescription | None = None,
+    joint_delay: float | None = None,
 ) -> list[Evaluation]:
     """Run an estimator over logs and compare each with its reference, if it has one.
 
@@ -172,21 +177,24 @@ def evaluate_runs(
         stepwise: call `step` for each sample, as the node does, and take its time.
         threads: that share the logs among them, where they run side by side.
         robot: whose feet are asked whether they bear out the velocities (`trace_ros.checks.footing`); None: not asked.
+        joint_delay: s; how late joint readings are taken to be; None: as late as the estimator knows them to be.
 
     Raises:
         TraceError: a log is too short, or ``initial`` asks for a reference that is not there; names the log.
     """
+    delay = joint_delay_of(estimator) if joint_delay is None else joint_delay
+    in_time = [with_joints_at_their_time(log, delay) for log in logs]
     poses = [
-        _reference_pose(name, log) if initial == "reference" else None for name, log in zip(names, logs, strict=True)
+        _reference_pose(name, log) if initial == "reference" else None for name, log in zip(names, in_time, strict=True)
     ]
     if isinstance(estimator, TraceEstimator) and not stepwise:
         prepare(estimator)
         begin = time.perf_counter()
-        runs = run_logs(estimator, logs, names, poses, progress, threads)
+        runs = run_logs(estimator, in_time, names, poses, progress, threads, joint_delay=0.0)
         factors = [sum(log.duration_s for log in logs) / (time.perf_counter() - begin)] * len(logs)
     else:
         runs, factors, done = [], [], 0
-        for name, log, pose in zip(names, logs, poses, strict=True):
+        for name, log, pose in zip(names, in_time, poses, strict=True):
 
             def advance(samples: int, before: int = done) -> None:
                 if progress is not None:
@@ -194,13 +202,13 @@ def evaluate_runs(
 
             begin = time.perf_counter()
             try:
-                runs.append(run_estimator(estimator, log, pose, advance))
+                runs.append(run_estimator(estimator, log, pose, advance, joint_delay=0.0))
             except TraceError as error:
                 raise TraceError(f"{name}: {error}") from error
             factors.append(log.duration_s / (time.perf_counter() - begin))
             done += len(log)
 
-    def judged(name: str, log: SensorLog, run: EstimatedRun, factor: float) -> Evaluation:
+    def judged(name: str, log: SensorLog, heard: SensorLog, run: EstimatedRun, factor: float) -> Evaluation:
         evaluation = _evaluation(
             name,
             estimator.name,
@@ -213,10 +221,11 @@ def evaluate_runs(
             step_time_s=run.step_time_s if run.step_time_s.size else None,
             real_time_factor=factor,
         )
-        doubted = tuple(map(str, doubts(log, run.trajectory, robot))) if robot else ()
-        return replace(evaluation, notes=(*evaluation.notes, *doubted), doubts=doubted)
+        doubted = tuple(map(str, doubts(heard, run.trajectory, robot))) if robot else ()
+        notes = (*evaluation.notes, *doubted)
+        return replace(evaluation, notes=notes, doubts=doubted, joint_delay_s=delay)
 
-    return in_threads(threads, judged, names, logs, runs, factors)
+    return in_threads(threads, judged, names, logs, in_time, runs, factors)
 
 
 def evaluate_odometry(

@@ -34,6 +34,7 @@ class LossConfig(BaseModel):
         drift: weight of the drift loss (our extension; 0 switches it off), see `drift_loss`.
         drift_beta: its own beta, m/s and rad/s.
         swing, spread: weights of our losses of the attention, see `attention_losses`; 0 switches them off.
+        contact: weight of ours that teaches attention which feet stand, see `contact_loss`; 0 switches it off.
         keep: weight of our loss that holds the outputs to those of the model that training started from, see
             `keep_loss`; 0 switches it off.
     """
@@ -50,6 +51,7 @@ class LossConfig(BaseModel):
     drift_beta: Annotated[float, Field(gt=0)] = 0.02
     swing: Weight = 0.0
     spread: Weight = 0.0
+    contact: Weight = 0.0
     keep: Weight = 0.0
 
 
@@ -80,7 +82,7 @@ class LossTerms(NamedTuple):
     Attributes:
         total: weighted sum.
         estimation: weighted sum of displacement, rotation and velocity.
-        model, foot, swing, spread, keep: unweighted.
+        model, foot, swing, spread, contact, keep: unweighted.
         drift: weighted sum of drift_displacement and drift_rotation.
         displacement, rotation, velocity, drift_displacement, drift_rotation: unweighted.
         leg_attention: mean total attention on legs (no loss).
@@ -92,6 +94,7 @@ class LossTerms(NamedTuple):
     foot: Tensor
     swing: Tensor
     spread: Tensor
+    contact: Tensor
     keep: Tensor
     drift: Tensor
     displacement: Tensor
@@ -184,6 +187,31 @@ def attention_losses(attention: Tensor, contact: Tensor, valid: Tensor) -> tuple
     return masked_mean((legs * (1 - contact)).sum(-1), valid), masked_mean(uneven, valid)
 
 
+def contact_loss(attention: Tensor, contact: Tensor, valid: Tensor) -> Tensor:
+    """Our extension: how far the legs' shares of their attention are from those of feet that stand, all alike.
+
+    ``sum_i c_i/n ln(c_i/n / share_i)`` over the n feet that stand, zero where they share evenly what the legs get. Its
+    slope grows as a standing foot's share falls, so that one which has just come down is found soon, where
+    `attention_losses` ask least of what is least sure. How much the legs get in all it leaves free, and it is silent
+    where no foot stands.
+
+    Args:
+        attention: (B, T, 6) head-mean attention over all tokens.
+        contact: (B, T, 4) 1 for a foot in contact, else 0.
+        valid: (B, T).
+
+    Returns:
+        Mean over the samples in which a foot stands, nats.
+    """
+    legs = attention[..., LEG_TOKENS]
+    # A share of nothing has no logarithm.
+    share = (legs / (legs.sum(-1, keepdim=True) + 1e-6)).clamp(min=1e-6)
+    standing = contact.sum(-1)
+    count = standing.clamp(min=1)
+    divergence = -(contact * share.log()).sum(-1) / count - count.log()
+    return masked_mean(divergence, valid * (standing > 0))
+
+
 def drift_loss(motion: Tensor, targets: Targets, beta: float) -> tuple[Tensor, Tensor]:
     """Our extension: Smooth L1 of the *mean* error of the increments over a sequence, in units of dt.
 
@@ -239,11 +267,12 @@ def total_loss(
     model = model_loss(motion, targets.previous_velocity, targets.dt, targets.valid, config.beta)
     foot, leg_attention = foot_loss(motion[..., VELOCITY], attention, targets.contact_velocity, targets.valid)
     swing, spread = attention_losses(attention, targets.contact, targets.valid)
+    contact = contact_loss(attention, targets.contact, targets.valid)
     drift_displacement, drift_rotation = drift_loss(motion, targets, config.drift_beta)
     drift = config.displacement * drift_displacement + config.rotation * drift_rotation
     total = config.estimation * estimation + config.model * model + config.foot * foot + config.drift * drift
     keep = torch.zeros_like(model) if start is None else keep_loss(motion, start, targets)
-    total = total + config.swing * swing + config.spread * spread + config.keep * keep
+    total = total + config.swing * swing + config.spread * spread + config.contact * contact + config.keep * keep
     return LossTerms(
         total,
         estimation,
@@ -251,6 +280,7 @@ def total_loss(
         foot,
         swing,
         spread,
+        contact,
         keep,
         drift,
         displacement,

@@ -22,7 +22,7 @@ class MlpTraining(TrainingConfig):
 
     Attributes:
         network: sizes and parametrisation.
-        loss: weights; ``foot``, ``swing`` and ``spread`` must be 0.
+        loss: weights; ``foot``, ``swing``, ``spread`` and ``contact`` must be 0.
         height: must be None.
     """
 
@@ -33,7 +33,7 @@ class MlpTraining(TrainingConfig):
 
     @model_validator(mode="after")
     def _nothing_by_attention(self) -> MlpTraining:
-        if given := [name for name in ("foot", "swing", "spread") if getattr(self.loss, name)]:
+        if given := [name for name in ("foot", "swing", "spread", "contact") if getattr(self.loss, name)]:
             raise ValueError(f"loss.{given[0]}: there is no such loss without attention, it must be 0")
         if self.height is not None:
             raise ValueError("height: without attention nothing tells which feet stand, it must be null")
