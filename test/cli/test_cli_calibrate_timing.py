@@ -40,7 +40,7 @@ def test_any_estimator_is_judged_with_joints_put_back_by_what_is_given_or_found(
         ran = trace("evaluate", str(tmp_path / log), *chosen)
         assert ran.code == 0, ran.err
         (row,) = json.loads((tmp_path / "a.json").read_text())["logs"]
-        told = "joint readings" in ran.out and f"put back by {row['joint_delay_s'] * 1e3:g} ms" in ran.out
+        told = f"joints put back by {row['joint_delay_s'] * 1e3:g} ms" in ran.out
         assert told == (row["joint_delay_s"] != 0)
         return row["joint_delay_s"], row["metrics"]["ate_velocity_mps"]
 
@@ -50,6 +50,54 @@ def test_any_estimator_is_judged_with_joints_put_back_by_what_is_given_or_found(
     # Put back, they are what they were before, but for those of the walk's first and last 12 ms.
     assert late > 1.2 * own
     assert given[1] == pytest.approx(own, rel=0.03) and found[1] == pytest.approx(own, rel=0.1)
+
+
+def test_a_part_of_a_log_has_the_joints_and_the_timing_of_the_whole(trace, walk, tmp_path):
+    torch.set_num_threads(1)
+    late = with_joints_at_their_time(walk, -0.012)
+    late.save(tmp_path / "late.npz")
+    end = ("--end", "6", "--estimate", str(tmp_path / "e.npz"), "--json", str(tmp_path / "a.json"))
+    ran = trace("evaluate", str(tmp_path / "late.npz"), *end, "--joint-delay", "auto")
+    assert ran.code == 0, ran.err
+    (row,) = json.loads((tmp_path / "a.json").read_text())["logs"]
+    assert row["joint_delay_s"] == pytest.approx(0.012, abs=0.0015)
+    (told,) = [note for note in row["notes"] if note.startswith("timing of the joints: joint readings are 1")]
+    assert " ".join(told.split()) in " ".join(ran.err.split())
+    stamp_ns = np.load(tmp_path / "e.npz")["stamp_ns"]
+    assert (stamp_ns[-1] - late.stamp_ns[0]) * 1e-9 == pytest.approx(6.0, abs=0.003)
+
+
+def test_logs_of_several_units_are_left_and_said_to_be(trace, walk, tmp_path):
+    torch.set_num_threads(1)
+    for name, late in (("a", -0.012), ("b", -0.03)):
+        with_joints_at_their_time(walk, late).save(tmp_path / f"{name}.npz")
+    logs = [str(tmp_path / f"{name}.npz") for name in "ab"]
+    ran = trace("evaluate", *logs, "--joint-delay", "auto", "--json", str(tmp_path / "a.json"))
+    assert ran.code == 0, ran.err
+    said = " ".join(ran.err.split())
+    assert said.count("but the logs differ") == 1 and "left at 0 ms: give one at a time, or the seconds" in said
+    for row in json.loads((tmp_path / "a.json").read_text())["logs"]:
+        assert row["joint_delay_s"] == 0 and any("the logs differ" in note for note in row["notes"])
+    ran = trace("evaluate", *logs, "--joint-delay", "-0.02")
+    assert ran.code == 0 and "IMU put back by 20 ms" in " ".join(ran.out.split())
+
+
+@pytest.mark.parametrize("delay", ["0.1", "-0.1"])
+@pytest.mark.parametrize("way", [(), ("--stepwise",), ("--estimator", "iekf")], ids=["batch", "stepwise", "filter"])
+def test_a_log_of_which_nothing_is_left_is_one_line(trace, walk, tmp_path, delay, way):
+    walk.select(slice(0, 40)).save(tmp_path / "tiny.npz")
+    ran = trace("evaluate", str(tmp_path / "tiny.npz"), f"--joint-delay={delay}", *way)
+    said = " ".join(ran.err.split())
+    assert (
+        ran.code == 2 and "the log has 0 samples with joint readings, and 40 that have none once they are put" in said
+    )
+
+
+def test_samples_too_far_apart_are_told(trace, walk, tmp_path):
+    walk.select(slice(0, None, 15)).save(tmp_path / "slow.npz")
+    ran = trace("evaluate", str(tmp_path / "slow.npz"), "--joint-delay", "0.012")
+    assert ran.code == 0, ran.err
+    assert "put back by whole samples or not at all: samples come every 30 ms" in " ".join(ran.err.split())
 
 
 @pytest.mark.parametrize("given", ["soon", "nan", "inf", "0.11", "-0.2", "1e400"])

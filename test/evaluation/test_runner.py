@@ -76,6 +76,12 @@ def test_feet_are_asked_of_the_joints_that_the_estimator_was_given(monkeypatch):
     np.testing.assert_allclose(heard.joint_position, own.joint_position, atol=1e-9)
 
 
+@pytest.mark.parametrize("delay", [0.11, -0.2, float("nan"), float("inf")])
+def test_a_delay_beyond_what_is_put_right_is_refused(delay):
+    with pytest.raises(TraceError, match=r"joint_delay .*: not from -0.1 to 0.1 s"):
+        evaluate_run("log", LOG, LegOdometry(RobotDescription.load("go2")), joint_delay=delay)
+
+
 def test_starting_at_the_reference_needs_no_alignment_at_the_start(estimator):
     evaluation = evaluate_run("log", LOG, estimator, MetricSettings(alignment="none"), "reference")
     np.testing.assert_allclose(evaluation.trajectory.position[0], TRUTH.position[29], atol=1e-12)

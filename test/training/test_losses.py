@@ -184,6 +184,24 @@ def test_contact_loss_finds_the_foot_that_has_just_come_down_and_leaves_the_tota
     assert nothing.grad is not None and torch.isfinite(nothing.grad).all()
 
 
+@pytest.mark.parametrize("gap", [1.0, 12.0, 20.0, 25.0])
+def test_contact_loss_mends_a_foot_that_is_missed_however_surely(gap):
+    logits = torch.tensor([0.0, 0, 0, -gap, 0, 0], requires_grad=True)
+    only = torch.tensor([[[0.0, 1, 0, 0]]])
+    (gradient,) = torch.autograd.grad(
+        contact_loss(torch.softmax(logits, 0)[None, None], only, torch.ones(1, 1)), logits
+    )
+    assert gradient[3].item() == pytest.approx(-1, abs=0.3)
+    assert gradient.sum().item() == pytest.approx(0, abs=1e-4)
+
+
+@pytest.mark.parametrize("total", [1e-9, 1e-4, 0.5])
+def test_contact_loss_minds_no_total(total):
+    legs = torch.full((1, 1, 4), total / 4)
+    attention = torch.cat((torch.full((1, 1, 2), (1 - total) / 2), legs), -1)
+    assert contact_loss(attention, torch.ones(1, 1, 4), torch.ones(1, 1)).item() == pytest.approx(0, abs=1e-5)
+
+
 def test_drift_loss_by_hand():
     # Errors of 0.5 and -0.4 m/s in x average to 0.05 (beta 0.1: 0.0125 / 3); a third sample does not count.
     # Errors of 0.3 and 0.3 rad/s about z average to 0.3 (linear: 0.25 / 3).

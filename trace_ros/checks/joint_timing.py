@@ -215,5 +215,5 @@ def tell_joint_timing(found: JointTiming | None, report: LogReport, limits: LogC
             f"{found.text}: with that put right the feet agree on a velocity for {found.agreement[1]:.2f} of the time "
             f"instead of {found.agreement[0]:.2f}",
             "trace finetune sees to it; or trace calibrate LOG --model MODEL --joint-delay --write, or the node's "
-            f"joint_delay: {found.delay_s:.4f}",
+            f"joint_delay: {found.delay_s:.4f}; offline for any estimator trace evaluate LOG --joint-delay auto",
         )

@@ -32,6 +32,7 @@ from trace_ros.robot import RobotDescription
 from trace_ros.whole_files import whole_file
 
 if TYPE_CHECKING:
+    from trace_ros.evaluation.benchmark_methods import Method
     from trace_ros.evaluation.benchmark_results import Result, Row
 
 _SHOWN_DIFFERENCES = 10
@@ -93,7 +94,6 @@ def benchmark(
     earlier = None if compare is None else _rows_of(compare)
     description = RobotDescription.load(robot)
     # Imported here, so that --help and the other commands need not wait for torch and the simulators' modules.
-    from trace_ros.baselines.one_unit import of_one_unit
     from trace_ros.evaluation.benchmark import (
         benchmark_runs,
         benchmark_settings,
@@ -117,10 +117,8 @@ def benchmark(
         walks = simulated_walks(chosen, description, physics, cache)
     compared, left_out = choose_methods(None if methods is None else comma_parts("--methods", methods), description)
     notes += left_out
-    if bags is None:
-        told = [of_one_unit(method.estimator, method.model, description) for method in compared]
-        notes += [note for note in told if note is not None]
-    for note in notes:
+    about = _about_units(compared, description, recorded=bags is not None)
+    for note in (*notes, *about):
         say(f"note: {note}")
     runs = benchmark_runs(walks, compared, description, cache)
     todo = len(runs_to_do(runs))
@@ -147,7 +145,7 @@ def benchmark(
         say(f"note: {note}")
         notes.append(note)
     settings = {"command": shlex.join(["trace", *sys.argv[1:]]), **benchmark_settings(walks, compared, description)}
-    settings["left_out"] = notes
+    settings |= {"left_out": notes, "notes": about}
     title = f"Benchmark of {description.name}: {'recorded logs' if bags else 'simulated courses'}"
     variants = variants_of_trace(compared)
     _write(output, json_file, results, settings, title, variants)
@@ -155,6 +153,22 @@ def benchmark(
     if earlier is not None and compare is not None:
         lost = {(walk.engine, walk.course, walk.seed) for walk in fallen}
         _hold_against(compare, [result.row for result in results], earlier, tolerance, lost)
+
+
+def _about_units(methods: Sequence[Method], robot: RobotDescription, recorded: bool) -> list[str]:
+    """Notes on models that are one unit's: on walks of others, or beside methods that know nothing of the unit."""
+    from trace_ros.baselines.one_unit import joint_delay_of_model, of_one_unit
+
+    if not recorded:
+        told = [of_one_unit(method.estimator, method.model, robot) for method in methods]
+        return list(dict.fromkeys(note for note in told if note is not None))
+    late = {method.label: joint_delay_of_model(method.estimator, method.model, robot) for method in methods}
+    if len(set(late.values())) < 2:
+        return []
+    each = ", ".join(f"{label} by {delay * 1e3:g} ms" for label, delay in late.items())
+    return [
+        f"joint readings are not put back alike: {each}; trace evaluate --joint-delay does the same for any estimator"
+    ]
 
 
 def _write(
@@ -175,7 +189,7 @@ def _write(
     reduced = reductions(means, *variants)
     data = {"rows": rows, "settings": settings, "means": means, "reductions": reduced}
     note = f"ATE: {alignment_text(METRICS)}. RE: over {METRICS.horizon_s:g} s from every pose."
-    notes = [note, *(f"Note: {each}." for each in settings["left_out"])]
+    notes = [note, *(f"Note: {each}." for each in (*settings["left_out"], *settings["notes"]))]
     for target in (output / "benchmark.json", *([json_file] if json_file is not None else [])):
         write_json(target, data)
         console.print(f"wrote {target}", highlight=False, soft_wrap=True)

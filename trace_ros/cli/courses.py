@@ -54,9 +54,9 @@ def evaluate_on_courses(
     check_estimator(estimator)
     paths = list(models) or [default_model(estimator, description)]
     labels = [label(estimator, path) for path in paths]
-    for path in paths:
-        if told := of_one_unit(estimator, path, description):
-            say(f"note: {told}")
+    units = [told for path in paths if (told := of_one_unit(estimator, path, description))]
+    for told in units:
+        say(f"note: {told}")
     names = None if only is None else comma_parts("--only", only)
     numbers = None if seeds is None else seed_numbers("--seeds", seeds)
     chosen = courses if backend is None else _in_engine(courses, backend)
@@ -120,6 +120,7 @@ def evaluate_on_courses(
         "rows": rows,
         "means": means,
         "fell": falls,
+        "notes": units,
     }
 
 

@@ -6,9 +6,11 @@ import math
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
+import numpy as np
 import torch
 from rich.table import Table
 
@@ -16,18 +18,20 @@ from trace_ros.bags import ReadSettings, Topics, read_log, read_odometry
 from trace_ros.bags.files import file_kind
 from trace_ros.baselines.registry import TRACE, check_estimator, load_estimator
 from trace_ros.cli.common import console, progress_bar, say
-from trace_ros.cli.timing import find_and_tell
+from trace_ros.cli.timing import find_timing
 from trace_ros.errors import TraceError
 from trace_ros.estimator.engines import DEFAULT_ENGINE
 from trace_ros.estimator.estimator import TraceEstimator
 from trace_ros.estimator.interface import Estimator
-from trace_ros.estimator.joint_delay import joint_delay_of
+from trace_ros.estimator.joint_delay import joint_delay_of, with_joints_at_their_time
+from trace_ros.estimator.run import too_short
 from trace_ros.evaluation.metrics import MetricSettings, Statistics
-from trace_ros.evaluation.report import alignment_text, metric_rows, run_rows, summary_rows, write_report
+from trace_ros.evaluation.report import alignment_text, metric_rows, put_back, run_rows, summary_rows, write_report
 from trace_ros.evaluation.runner import Evaluation, InitialPose, evaluate_odometry, evaluate_runs, file_names
 from trace_ros.logs import SensorLog, Trajectory
 from trace_ros.references import torn
 from trace_ros.robot import RobotDescription
+from trace_ros.streams.pairing import PairingSettings
 
 Recorded = TypeVar("Recorded", SensorLog, Trajectory)
 
@@ -92,17 +96,27 @@ def evaluate_logs(
         log, bag_report = read_log(path, description, topics, reading)
         for note in bag_report.notes if bag_report else ():
             say(f"note: {note}")
-        part = cut_recorded(log, path, start_s, end_s)
-        if (jumps := torn(part)) is not None:
+        if (jumps := torn(cut_recorded(log, path, start_s, end_s))) is not None:
             say(f"note: {path.name}: {jumps}")
-        read.append(part)
-    if joint_delay is not None and math.isnan(joint_delay):
-        joint_delay, _ = find_and_tell(read, names, description, joint_delay_of(estimator))
+        read.append(log)
+    delay = joint_delay_of(estimator) if joint_delay is None else joint_delay
+    timed: tuple[str, ...] = ()
+    if math.isnan(delay):  # whole logs tell more of it than their parts
+        advice = "give one at a time, or the seconds"
+        delay, _, text = find_timing(read, names, description, joint_delay_of(estimator), advice)
+        timed = (text,)
+    # Joints that were stamped after the end of a part are those of its end.
+    parts = []
+    for log, path, name in zip(read, logs, names, strict=True):
+        stamped = cut_recorded(log, path, start_s, end_s)
+        parts.append(within(with_joints_at_their_time(log, delay), stamped))
+        if fault := too_short(parts[-1], stamped):
+            raise TraceError(f"{name}: {fault}")
     with progress_bar() as progress:
-        task = progress.add_task(names[0] if len(names) == 1 else f"{len(names)} logs", total=sum(map(len, read)))
+        task = progress.add_task(names[0] if len(names) == 1 else f"{len(names)} logs", total=sum(map(len, parts)))
         evaluations = evaluate_runs(
             names,
-            read,
+            parts,
             estimator,
             settings,
             initial,  # type: ignore[arg-type]
@@ -110,9 +124,31 @@ def evaluate_logs(
             stepwise,
             threads,
             description,
-            joint_delay,
+            joint_delay=0.0,
         )
+    evaluations = [
+        replace(each, joint_delay_s=delay, notes=(*each.notes, *timed, *coarse(log, delay)))
+        for each, log in zip(evaluations, read, strict=True)
+    ]
     return estimator, evaluations
+
+
+def within(log: SensorLog, part: SensorLog) -> SensorLog:
+    """The samples of a log from the first stamp to the last of a part of it."""
+    return log.select((log.stamp_ns >= part.stamp_ns[0]) & (log.stamp_ns <= part.stamp_ns[-1]))
+
+
+def coarse(log: SensorLog, delay: float) -> tuple[str, ...]:
+    """A note where samples come so seldom that joint readings are not interpolated between them."""
+    if not delay or len(log) < 2:
+        return ()
+    interval, most = float(np.median(np.diff(log.stamp_ns))) * 1e-9, PairingSettings().joint_interval
+    if interval <= most:
+        return ()
+    return (
+        f"joint readings are put back by whole samples or not at all: samples come every {interval * 1e3:.3g} ms, and "
+        f"readings more than {most * 1e3:g} ms apart are not interpolated",
+    )
 
 
 def check_span(start_s: float, end_s: float | None) -> None:
@@ -176,12 +212,18 @@ def show(evaluations: Sequence[Evaluation], settings: MetricSettings, subject: s
         for row in (*rows, *run_rows(evaluation)):
             table.add_row(*row)
         console.print(table)
+    every = [note for note in evaluations[0].notes if all(note in each.notes for each in evaluations)]
+    for note in every if len(evaluations) > 1 else ():
+        say(f"note: {note}")
     for evaluation in evaluations:
         for note in evaluation.notes:
-            say(f"note: {evaluation.name}: {note}")
+            if len(evaluations) == 1 or note not in every:
+                say(f"note: {evaluation.name}: {note}")
 
 
 def _overview(evaluations: Sequence[Evaluation], settings: MetricSettings, subject: str) -> Table:
+    if delay := evaluations[0].joint_delay_s:
+        subject = f"{subject}, {put_back(delay)}"
     title = f"{subject}\n{alignment_text(settings)}; RE over {settings.horizon_s:g} s; m, m/s, rad"
     table = Table(title=title, box=None, padding=(0, 1))
     table.add_column("log", overflow="fold")

@@ -33,7 +33,7 @@ from trace_ros.estimator.height import NOTHING_OWED, HeightSettings, Walked, cli
 from trace_ros.estimator.joint_delay import with_joints_at_their_time
 from trace_ros.estimator.network import LEG_TOKENS, OUTPUT_SIZE, TOKEN_NAMES
 from trace_ros.estimator.odometry import PoseIntegrator
-from trace_ros.estimator.run import EstimatedRun
+from trace_ros.estimator.run import EstimatedRun, too_short
 from trace_ros.logs import LEGS, FloatArray, SensorLog, Trajectory
 
 _CHUNK = 2048
@@ -82,11 +82,18 @@ def run_logs(
     """
     poses = [None] * len(logs) if initial_poses is None else initial_poses
     delay = estimator.joint_delay_s if joint_delay is None else joint_delay
-    logs = [with_joints_at_their_time(log, delay) for log in logs]
+    given, logs = logs, [with_joints_at_their_time(log, delay) for log in logs]
+
+    def refuse(index: int, fault: str) -> None:
+        raise TraceError(fault if names is None else f"{names[index]}: {fault}")
+
+    for index, log in enumerate(logs):
+        if fault := too_short(log, given[index]):
+            refuse(index, fault)
     runs = in_threads(threads, partial(_Run, estimator), logs, poses)
     for index, run in enumerate(runs):
         if fault := run.fault():
-            raise TraceError(fault if names is None else f"{names[index]}: {fault}")
+            refuse(index, fault)
     stepper = _stepper(estimator)
     if isinstance(stepper, _SideBySide) and min(threads, len(runs)) > 1:
         _share(stepper, runs, min(threads, len(runs)), progress)
@@ -211,11 +218,6 @@ class _Run:
 
     def fault(self) -> str:
         """Why no estimate can be made; empty where one can."""
-        if len(self._log) < obs.WINDOW:
-            return (
-                f"the log has {len(self._log)} samples; the estimator needs at least {obs.WINDOW} for its first "
-                "estimate"
-            )
         if not self._wanted().size:
             return "the log has gaps so often that the window never filled: no estimate was made"
         return ""

@@ -35,6 +35,20 @@ class EstimatedRun:
     step_time_s: FloatArray
 
 
+def too_short(log: SensorLog, given: SensorLog) -> str:
+    """Why a log is too short for a first estimate; empty where it is not.
+
+    Args:
+        log: what the estimator is to be given.
+        given: what that was made of, with the samples that putting joint readings back leaves without any.
+    """
+    if len(log) >= WINDOW:
+        return ""
+    lost = len(given) - len(log)
+    without = f" with joint readings, and {lost} that have none once they are put back" if lost else ""
+    return f"the log has {len(log)} samples{without}; the estimator needs at least {WINDOW} for its first estimate"
+
+
 def run_estimator(
     estimator: Estimator,
     log: SensorLog,
@@ -56,11 +70,10 @@ def run_estimator(
     Raises:
         TraceError: the log is too short, or too full of gaps, to fill the window once.
     """
-    log = with_joints_at_their_time(log, joint_delay_of(estimator) if joint_delay is None else joint_delay)
-    if len(log) < WINDOW:
-        raise TraceError(
-            f"the log has {len(log)} samples; the estimator needs at least {WINDOW} for its first estimate"
-        )
+    given, delay = log, joint_delay_of(estimator) if joint_delay is None else joint_delay
+    log = with_joints_at_their_time(given, delay)
+    if fault := too_short(log, given):
+        raise TraceError(fault)
     estimator.reset()
     if initial_pose is not None:
         estimator.set_pose(*initial_pose)

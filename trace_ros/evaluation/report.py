@@ -123,10 +123,16 @@ def run_rows(evaluation: Evaluation) -> list[Row]:
         percentiles = step_percentiles(evaluation.step_time_s)
         rows.append(("time of a step", f"median {percentiles['p50']:.3f} ms, P99 {percentiles['p99']:.3f} ms"))
     if evaluation.joint_delay_s:
-        rows.append(("joint readings", f"put back by {evaluation.joint_delay_s * 1e3:g} ms"))
+        rows.append(("joint readings", put_back(evaluation.joint_delay_s)))
     if evaluation.stationary_share is not None:
         rows.append(("standing", f"{100 * evaluation.stationary_share:.1f} % of the poses held"))
     return rows
+
+
+def put_back(delay_s: float) -> str:
+    """In words what was done to joint readings, or to the IMU's where these were the older ones."""
+    what = "joints" if delay_s > 0 else "IMU"
+    return f"{what} put back by {abs(delay_s) * 1e3:.4g} ms"
 
 
 def summary_rows(evaluation: Evaluation) -> list[Row]:

@@ -24,6 +24,7 @@ from trace_ros.evaluation.metrics import Comparison, Metrics, MetricSettings, co
 from trace_ros.geometry import FloatArray, roll_pitch_yaw
 from trace_ros.logs import SensorLog, Trajectory
 from trace_ros.robot import RobotDescription
+from trace_ros.streams.pairing import LARGEST_JOINT_DELAY
 from trace_ros.whole_files import whole_file
 
 InitialPose = Literal["gravity", "reference"]
@@ -45,7 +46,7 @@ class Evaluation:
         step_time_s: (M,) wall time of each step, s, or None where it was not run step by step.
         real_time_factor: duration of the log over the time the whole run took, or None. Of logs that ran side by side,
             that of all together.
-        joint_delay_s: by how much joint readings were put back, s.
+        joint_delay_s: by how much joint readings were put back, s; None of what was recorded.
         notes: one line each.
         doubts: those of them that are of a velocity that no foot bore out.
     """
@@ -61,7 +62,7 @@ class Evaluation:
     stationary: NDArray[np.bool_] | None = None
     step_time_s: FloatArray | None = None
     real_time_factor: float | None = None
-    joint_delay_s: float = 0.0
+    joint_delay_s: float | None = None
     notes: tuple[str, ...] = field(default=())
     doubts: tuple[str, ...] = field(default=())
 
@@ -132,6 +133,7 @@ def evaluate_run(
     initial: InitialPose = "gravity",
     progress: Callable[[int], None] | None = None,
     stepwise: bool = False,
+    joint_delay: float | None = None,
 ) -> Evaluation:
     """Run an estimator over a log and compare with the log's reference, if it has one.
 
@@ -142,12 +144,12 @@ def evaluate_run(
         settings: how to compare.
         initial: start level by gravity at the origin, or at the reference's pose.
         progress: called now and then with the number of samples done.
-        stepwise: see `evaluate_runs`.
+        stepwise, joint_delay: see `evaluate_runs`.
 
     Raises:
         TraceError: the log is too short, or ``initial`` asks for a reference that is not there.
     """
-    return evaluate_runs([name], [log], estimator, settings, initial, progress, stepwise)[0]
+    return evaluate_runs([name], [log], estimator, settings, initial, progress, stepwise, joint_delay=joint_delay)[0]
 
 
 def evaluate_runs(
@@ -180,9 +182,12 @@ def evaluate_runs(
         joint_delay: s; how late joint readings are taken to be; None: as late as the estimator knows them to be.
 
     Raises:
-        TraceError: a log is too short, or ``initial`` asks for a reference that is not there; names the log.
+        TraceError: a log is too short, or ``initial`` asks for a reference that is not there (names the log); or the
+            delay is beyond `LARGEST_JOINT_DELAY`.
     """
     delay = joint_delay_of(estimator) if joint_delay is None else joint_delay
+    if not abs(delay) <= LARGEST_JOINT_DELAY:
+        raise TraceError(f"joint_delay {delay:g} s: not from {-LARGEST_JOINT_DELAY:g} to {LARGEST_JOINT_DELAY:g} s")
     in_time = [with_joints_at_their_time(log, delay) for log in logs]
     poses = [
         _reference_pose(name, log) if initial == "reference" else None for name, log in zip(names, in_time, strict=True)

@@ -20,6 +20,9 @@ from trace_ros.geometry import so3_exp_torch
 _KEEP_BETA, _KEEP_DRIFT_BETA = 0.02, 0.004
 """m/s and rad/s, of `keep_loss`: single samples, and their means over a sequence."""
 
+_LEAST_ATTENTION = 1e-12
+"""In the logarithms of `contact_loss`."""
+
 FloatArray = NDArray[np.float64]
 Weight = Annotated[float, Field(ge=0)]
 
@@ -203,12 +206,12 @@ def contact_loss(attention: Tensor, contact: Tensor, valid: Tensor) -> Tensor:
     Returns:
         Mean over the samples in which a foot stands, nats.
     """
-    legs = attention[..., LEG_TOKENS]
-    # A share of nothing has no logarithm.
-    share = (legs / (legs.sum(-1, keepdim=True) + 1e-6)).clamp(min=1e-6)
+    # Nothing at all has no logarithm. Below the least there is no slope either: far below what a softmax gives.
+    legs = attention[..., LEG_TOKENS].clamp(min=_LEAST_ATTENTION)
+    share = legs.log() - legs.sum(-1, keepdim=True).log()
     standing = contact.sum(-1)
     count = standing.clamp(min=1)
-    divergence = -(contact * share.log()).sum(-1) / count - count.log()
+    divergence = -(contact * share).sum(-1) / count - count.log()
     return masked_mean(divergence, valid * (standing > 0))
 
 
