@@ -40,6 +40,10 @@ def train(
         Path | None,
         typer.Option(help="Start from the weights of this exported model (.pt): of a robot like yours, or to go on."),
     ] = None,
+    keep_to: Annotated[
+        Path | None,
+        typer.Option(help="Model to whose outputs loss.keep holds those of the one in training [that of --init]."),
+    ] = None,
     rollouts: Annotated[
         Path | None, typer.Option(help="Train on the rollouts of this folder (trace rollouts) instead of simulating.")
     ] = None,
@@ -76,16 +80,16 @@ def train(
         training.joined("cuda" if device == "cuda" else "cpu") as ranks,
         sole_writer(output) if ranks.leads else nullcontext(),
     ):
-        if resume and (init is not None or rollouts is not None or changes or method):
+        if resume and (init is not None or keep_to is not None or rollouts is not None or changes or method):
             raise TraceError(
-                "trace train --resume keeps the run's own: leave --method, --init, --rollouts and --set out"
+                "trace train --resume keeps the run's own: leave --method, --init, --keep-to, --rollouts and --set out"
             )
         if resume:
             run = training.resumed(output, description, config, hours, steps, seed, ranks)
         else:
             plan = training.load_config(method, config, changes or [])
             run = training.started(
-                output, description, plan, hours, steps, seed or 0, ranks, init, rollouts, changes or []
+                output, description, plan, hours, steps, seed or 0, ranks, init, rollouts, changes or [], keep_to
             )
         finished = training.train_to_the_end(run, output, threads, json_file)
     if not finished:

@@ -50,6 +50,7 @@ def started(
     initial: Path | None = None,
     rollouts: Path | None = None,
     changes: Sequence[str] = (),
+    keep_to: Path | None = None,
 ) -> Pretraining:
     """A new run in a folder; an hour long unless told otherwise.
 
@@ -58,6 +59,7 @@ def started(
             say otherwise.
         rollouts: kept rollouts to train on, instead of simulating.
         changes: ``key=value`` that the config was given.
+        keep_to: a model whose outputs are kept to; None: those of the initial one.
     """
     model = None if initial is None else _start_model(initial)
     if model is not None and not any(change.partition("=")[0].strip() == "network.joints" for change in changes):
@@ -67,7 +69,7 @@ def started(
     budget = _budget(hours if (hours, steps) != (None, None) else 1.0, steps)
     command = shlex.join(["trace", *sys.argv[1:]])
     plan = RunDescription(robot, training, described, seed, budget, command, rollouts)
-    return Pretraining.start(plan, source, output, ranks, model)
+    return Pretraining.start(plan, source, output, ranks, model, None if keep_to is None else _start_model(keep_to))
 
 
 def load_config(method: str | None, config: str | None, changes: Sequence[str]) -> CommonTraining:

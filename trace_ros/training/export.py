@@ -111,7 +111,7 @@ def _command(state: dict[str, Any]) -> str:
     for option, value in itertools.pairwise(given):
         if option == "--set":
             command += [option, value]
-    for option in ("--init", "--rollouts"):
+    for option in ("--init", "--keep-to", "--rollouts"):
         if option in given[:-1]:
             command += [option, Path(given[given.index(option) + 1]).name]
     for unit, amount in state["budget"].items():

@@ -114,6 +114,7 @@ class Pretraining:
         self._optimiser = torch.optim.Adam(self._parameters, lr=config.optimiser.learning_rate, fused=True)
         self._normalised = False
         self._initial: StartModel | None = None
+        self._kept_to: StartModel | None = None
         self._with_network = ALONE.synchronised(self.network)
         ranks.agree(
             {
@@ -138,20 +139,33 @@ class Pretraining:
         output: Path,
         ranks: Ranks = ALONE,
         initial: StartModel | None = None,
+        keep_to: StartModel | None = None,
     ) -> Pretraining:
         """A new run in an empty or new folder, from weights drawn at random or those of an earlier model.
 
+        Args:
+            description: of the run.
+            source: of its rollouts.
+            output: the folder.
+            ranks: that train together.
+            initial: the earlier model.
+            keep_to: the model that ``loss.keep`` holds outputs to; None: the initial one.
+
         Raises:
-            TraceError: the folder already holds a run, the model's network is another, or ranks were started with
-                different settings.
+            TraceError: the folder already holds a run, a model's network is another, or ranks were started with
+                different settings; or there is nothing to keep to, or nothing that asks for it.
         """
         if initial is not None:
             learner_for(description.config).check_start(initial)
             description = replace(description, initial=describe_start(initial))
         run = cls(description, source, output, ranks)
-        if initial is None and run.learner.asks_start:
-            raise TraceError("loss.keep holds a network to the model that training starts from: give one with --init")
-        run._initial = initial
+        if initial is None and keep_to is None and run.learner.asks_start:
+            raise TraceError("loss.keep holds a network to a model: give one with --init or --keep-to")
+        if keep_to is not None:
+            if not run.learner.asks_start:
+                raise TraceError(f"--keep-to {keep_to.path}: nothing is kept to it where loss.keep is 0")
+            run.learner.check_start(keep_to)
+        run._initial, run._kept_to = initial, keep_to
         if ranks.first(run.checkpoint_path.exists):
             raise TraceError(f"{output}: already holds a training run; add --resume to go on, or change --output")
         # Data of a run that was killed before its first checkpoint may come from other settings.
@@ -302,6 +316,8 @@ class Pretraining:
         else:
             measured = tuple(part.to(self.ranks.device) for part in normalisation)
             self.learner.adopt(self.network, self._initial, measured)
+        if self._kept_to is not None:
+            self.learner.start_from(self._kept_to.weights)
         self._start_average()
         self._normalised = True
 
