@@ -183,6 +183,8 @@ def test_ctrl_c_saves_and_resume_goes_on(config, tmp_path, monkeypatch, capsys):
         ),
         (["train", "--output", "x", "--config", "mlp", "--set", "height.time=1"], "nothing tells which feet stand"),
         (["train", "--output", "x", "--resume", "--method", "mlp"], "leave --method"),
+        (["train", "--output", "x", "--resume", "--keep-to", "a.pt"], "--init, --keep-to, --rollouts and --set out"),
+        (["train", "--output", "x", "--keep-to", "a.pt"], "a.pt: no such model"),
         (["train", "--output", "x", "--resume"], "no such training checkpoint"),
         (["train", "--output", "x", "--resume", "--seed", "1"], "leave them out"),
         (["export", "nothing.pt", "--output", "y.pt"], "nothing.pt: no such training checkpoint"),

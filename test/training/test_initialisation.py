@@ -113,6 +113,41 @@ def test_a_run_that_is_kept_near_its_start_resumes_as_if_unbroken(model, tmp_pat
     np.testing.assert_allclose(rest.losses, unbroken.losses[4:], rtol=1e-5)
 
 
-def test_there_must_be_something_to_keep(tmp_path):
-    with pytest.raises(TraceError, match=r"loss\.keep holds a network to the model .* --init"):
-        Pretraining.start(describe(1, loss=LossConfig(keep=1)), SyntheticSource(90), tmp_path)
+def test_a_network_is_kept_to_another_than_it_started_from(model, rows, tmp_path):
+    """It begins as one, and is held to the other; a resumed run too."""
+    torch.manual_seed(2)
+    other, shifted = TraceNetwork(), model.network()
+    other.load_state_dict(shifted.state_dict())
+    with torch.no_grad():
+        for parameter in other.head[-1].parameters():
+            parameter.mul_(0.5)
+    export_model(other, model.card, tmp_path / "other.pt")
+    kept_to = load_model(tmp_path / "other.pt")
+    off = {}
+    for name, given in (("itself", None), ("other", kept_to)):
+        plan = describe(30, loss=LossConfig(keep=100))
+        run = Pretraining.start(plan, SyntheticSource(90), tmp_path / name, initial=model, keep_to=given)
+        assert not run.run(Recorder(), lambda: run.step == 15)  # noqa: B023
+        run = Pretraining.resume(plan, SyntheticSource(90), tmp_path / name)
+        assert run.run(Recorder())
+        with torch.no_grad():
+            hidden = torch.zeros(len(rows), 128)
+            own, wanted = (network.sequence(rows[..., :47], hidden).motion for network in (run.network, other))
+        off[name] = float((own - wanted).abs().mean())
+    assert off["other"] < 0.7 * off["itself"]
+
+
+def test_there_must_be_something_to_keep_and_a_reason(model, tmp_path):
+    plan, source = describe(1, loss=LossConfig(keep=1)), SyntheticSource(90)
+    with pytest.raises(TraceError, match=r"loss\.keep holds a network to a model: give one with --init or --keep-to"):
+        Pretraining.start(plan, source, tmp_path)
+    with pytest.raises(TraceError, match=r"--keep-to .*trace\.pt: nothing is kept to it where loss\.keep is 0"):
+        Pretraining.start(describe(1), source, tmp_path, keep_to=model)
+    small = describe(1, loss=LossConfig(keep=1), network=NetworkConfig(hidden=64))
+    with pytest.raises(TraceError, match=r"network\.hidden 128 instead of 64"):
+        Pretraining.start(small, source, tmp_path, keep_to=model)
+    # From weights drawn at random it learns what that model does.
+    run = Pretraining.start(plan, source, tmp_path, keep_to=model)
+    assert run.run(Recorder())
+    assert run.learner.start_weights is not None
+    torch.testing.assert_close(run.learner.start_weights["gru.weight_hh_l0"], model.weights["gru.weight_hh_l0"])
