@@ -38,8 +38,7 @@ class LossConfig(BaseModel):
         drift_beta: its own beta, m/s and rad/s.
         swing, spread: weights of our losses of the attention, see `attention_losses`; 0 switches them off.
         contact: weight of ours that teaches attention which feet stand, see `contact_loss`; 0 switches it off.
-        keep: weight of our loss that holds the outputs to those of the model that training started from, see
-            `keep_loss`; 0 switches it off.
+        keep: weight of our loss that holds the outputs to those of another model, see `keep_loss`; 0 switches it off.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -234,7 +233,7 @@ def drift_loss(motion: Tensor, targets: Targets, beta: float) -> tuple[Tensor, T
 
 
 def keep_loss(motion: Tensor, start: Tensor, targets: Targets) -> Tensor:
-    """Our extension: by how much the outputs differ from those of the model that training started from.
+    """Our extension: by how much outputs differ from those of another model, as a rule the one training started from.
 
     What a training changes on purpose, such as the attention, moves the outputs along, and the truth, hidden in noise
     that nothing can predict, takes long to bring them back. Another network's outputs on the same inputs hold no noise
@@ -263,7 +262,7 @@ def total_loss(
         motion, attention: what the network gave.
         targets: what it is held to.
         config: weights.
-        start: motion that the model gave which training started from, for `keep_loss`; None: it is not asked.
+        start: motion that the model gave which outputs are kept to, for `keep_loss`; None: it is not asked.
     """
     displacement, rotation, velocity = estimation_loss(motion, targets, config.beta)
     estimation = config.displacement * displacement + config.rotation * rotation + config.velocity * velocity
