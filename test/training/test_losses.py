@@ -167,7 +167,7 @@ def test_contact_loss_by_hand():
     attention = torch.tensor([0.3, 0.2, 0.3, 0.1, 0.0, 0.1]).expand(1, 3, 6)
     contact = torch.tensor([[[1.0, 1, 0, 0], [0.0, 0, 0, 0], [1.0, 0, 0, 0]]])
     loss = contact_loss(attention, contact, torch.tensor([[1.0, 1.0, 0.0]]))
-    assert loss.item() == pytest.approx(0.5 * math.log(0.5 / 0.6) + 0.5 * math.log(0.5 / 0.2), rel=1e-4)
+    assert 2 * loss.item() == pytest.approx(0.5 * math.log(0.5 / 0.6) + 0.5 * math.log(0.5 / 0.2), rel=1e-4)
     even = torch.tensor([[[0.4, 0.4, 0.1, 0.1, 0.0, 0.0]]])
     assert contact_loss(even, contact[:, :1], torch.ones(1, 1)).item() == pytest.approx(0, abs=1e-4)
 

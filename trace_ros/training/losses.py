@@ -203,7 +203,7 @@ def contact_loss(attention: Tensor, contact: Tensor, valid: Tensor) -> Tensor:
         valid: (B, T).
 
     Returns:
-        Mean over the samples in which a foot stands, nats.
+        Mean over the samples that count, nats.
     """
     # Nothing at all has no logarithm. Below the least there is no slope either: far below what a softmax gives.
     legs = attention[..., LEG_TOKENS].clamp(min=_LEAST_ATTENTION)
@@ -211,7 +211,7 @@ def contact_loss(attention: Tensor, contact: Tensor, valid: Tensor) -> Tensor:
     standing = contact.sum(-1)
     count = standing.clamp(min=1)
     divergence = -(contact * share).sum(-1) / count - count.log()
-    return masked_mean(divergence, valid * (standing > 0))
+    return masked_mean(divergence * (standing > 0), valid)
 
 
 def drift_loss(motion: Tensor, targets: Targets, beta: float) -> tuple[Tensor, Tensor]:
