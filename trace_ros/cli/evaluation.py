@@ -90,15 +90,16 @@ def evaluate_logs(
             for path, name in zip(logs, names, strict=True)
         ]
     assert estimator is not None
-    read = []
+    read, as_stamped = [], []
     for path in logs:
         say(f"reading {path}")
         log, bag_report = read_log(path, description, topics, reading)
         for note in bag_report.notes if bag_report else ():
             say(f"note: {note}")
-        if (jumps := torn(cut_recorded(log, path, start_s, end_s))) is not None:
-            say(f"note: {path.name}: {jumps}")
         read.append(log)
+        as_stamped.append(cut_recorded(log, path, start_s, end_s))
+        if (jumps := torn(as_stamped[-1])) is not None:
+            say(f"note: {path.name}: {jumps}")
     delay = joint_delay_of(estimator) if joint_delay is None else joint_delay
     timed: tuple[str, ...] = ()
     if math.isnan(delay):  # whole logs tell more of it than their parts
@@ -107,8 +108,7 @@ def evaluate_logs(
         timed = (text,)
     # Joints that were stamped after the end of a part are those of its end.
     parts = []
-    for log, path, name in zip(read, logs, names, strict=True):
-        stamped = cut_recorded(log, path, start_s, end_s)
+    for log, stamped, name in zip(read, as_stamped, names, strict=True):
         parts.append(within(with_joints_at_their_time(log, delay), stamped))
         if fault := too_short(parts[-1], stamped):
             raise TraceError(f"{name}: {fault}")
