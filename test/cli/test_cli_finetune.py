@@ -136,13 +136,14 @@ def test_ctrl_c_saves_and_resume_goes_on(folder, tmp_path, monkeypatch, capsys):
     report = json.loads((output / "report.json").read_text())
     assert report["config"]["optimiser"]["epochs"] == 1 <= len(report["history"]) - 1
     assert report["config"]["level"] is True
-    # A run from before there was a level stays without, unless it is asked for.
+    # A run from before there were a level and averages stays without; the level may be asked for.
     state = torch.load(output / "checkpoint.pt", weights_only=False)
-    del state["config"]["level"]
+    del state["config"]["level"], state["config"]["optimiser"]["average"], state["average"]
     torch.save(state, output / "checkpoint.pt")
     for more, level in (((), False), (("--set", "level=true"), True)):
         assert run_trace(monkeypatch, capsys, *shorter, *more).code == 0
-        assert json.loads((output / "report.json").read_text())["config"]["level"] is level
+        settings = json.loads((output / "report.json").read_text())["config"]
+        assert (settings["level"], settings["optimiser"]["average"]) == (level, 0)
 
 
 @pytest.fixture(scope="module")

@@ -95,6 +95,37 @@ def test_the_loss_falls_and_the_best_epoch_is_exported(model, tmp_path):
         run.export(card, model.path)
 
 
+class Watched(FineTuning):
+    """Keeps the weights after each update."""
+
+    def _follow(self):
+        super()._follow()
+        self.seen = [*getattr(self, "seen", []), self.network.head[4].weight.detach().clone()]
+
+
+@pytest.mark.parametrize(
+    ("average", "expected"),
+    [
+        (1000, lambda seen: sum(seen) / len(seen)),
+        (2, lambda seen: (seen[0] + sum(2**n * weights for n, weights in enumerate(seen[1:]))) / 2 ** (len(seen) - 1)),
+        (1, lambda seen: seen[-1]),
+        (0, lambda seen: seen[-1]),
+    ],
+)
+def test_what_is_judged_and_kept_is_the_mean_of_the_last_updates(model, tracks, tmp_path, average, expected):
+    optimiser = {"epochs": 2, "learning_rate": 1e-3, "average": average}
+    plan = FineTuningPlan("go2", config(optimiser=optimiser, validation={"patience": 0}), "trace finetune (test)", [])
+    run = Watched(plan, FineTunedTrace(model), tracks[:2], tracks[2:], tmp_path).start()
+    assert run.run(Quiet())
+    assert len(run.seen) > 3 and not torch.equal(run.seen[0], run.seen[-1])
+    averaged = load_finetuning(run.checkpoint_path)["average"]
+    torch.testing.assert_close(averaged["head.4.weight"], expected(run.seen), rtol=1e-5, atol=1e-8)
+    network = run.base.network()
+    network.load_state_dict(averaged)
+    found = closed_loop_error(run.base, network, tracks[2:], run.config)
+    assert found["position_m"] == pytest.approx(run.history[2]["validation_position_m"], rel=1e-6)
+
+
 def test_a_resumed_run_equals_an_unbroken_one(model, tracks, tmp_path):
     settings = config(optimiser={"batch": 5})
     whole = make(model, tracks, tmp_path / "whole", settings).start()

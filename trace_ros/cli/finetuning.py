@@ -43,7 +43,7 @@ REPORT_FILE = "report.json"
 _LINE_INTERVAL_S = 30.0
 _LATER = ("optimiser.epochs", "validation.patience", "level")
 """Keys of the config that a run may be resumed with: when it ends, and what is done then."""
-_BEFORE = {"joint_delay": False, "level": False}
+_BEFORE = {"joint_delay": "false", "level": "false", "optimiser.average": "0"}
 """Keys that a run may lack which was started before there were such things, and what it did."""
 _READING = {
     "imu": "--imu-topic",
@@ -151,9 +151,7 @@ def resumed(output: Path, model: Path | None, changes: Sequence[str] = ()) -> Jo
         if log.fingerprint != row["fingerprint"]:
             raise TraceError(f"{log.path}: is no longer the log that the run in {output} was started with")
         named.append(log)
-    for key, before in _BEFORE.items():
-        state["config"].setdefault(key, before)
-    for change in changes:
+    for change in (*(f"{key}={was}" for key, was in _BEFORE.items() if not _has(state["config"], key)), *changes):
         set_key(state["config"], change)
     config = FineTuningConfig.parse(state["config"], " ".join((str(output / "checkpoint.pt"), *changes)))
     timing = state.get("joint_delay", 0.0), state.get("joint_timing")
@@ -161,6 +159,12 @@ def resumed(output: Path, model: Path | None, changes: Sequence[str] = ()) -> Jo
     job = _job(plan, named, description, base, output)
     job.run.resume()
     return job
+
+
+def _has(config: Mapping[str, Any], key: str) -> bool:
+    """Whether a config has a key, whose parts a dot joins."""
+    first, _, rest = key.partition(".")
+    return first in config and (not rest or _has(config[first], rest))
 
 
 def _chosen(given: Topics | ReadSettings) -> dict[str, str]:

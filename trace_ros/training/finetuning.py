@@ -95,6 +95,7 @@ class FineTuning:
         self._start = {name: value.detach().clone() for name, value in self.network.named_parameters()}
         self._trained = [value for value in self.network.parameters() if value.requires_grad]
         self._optimiser = torch.optim.Adam(self._trained, lr=plan.config.optimiser.learning_rate)
+        self._average: dict[str, Tensor] = self._weights()
         self._best: dict[str, Tensor] = self._weights()
         self._batch = 0
         self._sums: dict[str, float] = {}
@@ -154,7 +155,7 @@ class FineTuning:
             raise TraceError(f"{self.base.path}: not the model that {self.checkpoint_path} started from: give --model")
         self.network.load_state_dict(state["network"])
         self._optimiser.load_state_dict(state["optimiser"])
-        self._best = state["best"]
+        self._average, self._best = state.get("average", self._weights()), state["best"]
         self.epoch, self._batch = int(state["epoch"]), int(state["batch"])
         self._sums, self.history = dict(state["sums"]), list(state["history"])
         self.updates = int(state["updates"])
@@ -253,6 +254,7 @@ class FineTuning:
             )
         self._optimiser.step()
         self.updates += 1
+        self._follow()
         pairs = values.pop("pairs")
         for name, value in values.items():
             weight = pairs if name in _OF_PAIRS else 1.0
@@ -260,6 +262,14 @@ class FineTuning:
         self._sums["pairs"] = self._sums.get("pairs", 0.0) + pairs
         self._sums["updates"] = self._sums.get("updates", 0.0) + 1.0
         return made, state
+
+    @torch.no_grad()
+    def _follow(self) -> None:
+        """Take this update's weights into the average: a plain mean of the first ``optimiser.average`` updates, and an
+        exponential one from there on."""
+        share = 1.0 / max(1, min(self.updates, self.config.optimiser.average))
+        for name, value in self.network.named_parameters():
+            self._average[name].lerp_(value, share)
 
     def _mean(self, name: str) -> float:
         """Of this epoch so far."""
@@ -272,14 +282,14 @@ class FineTuning:
         def progress(share: float) -> None:
             monitor.working(self.epoch, min(1.0, share), "validation")
 
-        errors = closed_loop_error(self.base, self.network, self._validation, self.config, progress)
+        errors = closed_loop_error(self.base, self._with(self._average), self._validation, self.config, progress)
         row = {"epoch": float(self.epoch)}
         row |= {name: self._mean(name) for name in self._sums if name not in ("pairs", "updates")}
         row |= {f"validation_{name}": value for name, value in errors.items()}
         self._sums = {}
         self.history.append(row)
         if self.best_epoch == self.epoch:
-            self._best = self._weights()
+            self._best = {name: value.clone() for name, value in self._average.items()}
         monitor.epoch(row)
 
     def _weights(self) -> dict[str, Tensor]:
@@ -299,6 +309,7 @@ class FineTuning:
                 "model": str(self.base.path.resolve()),
                 "base": weights_fingerprint(self.base.weights),
                 "network": self.network.state_dict(),
+                "average": self._average,
                 "best": self._best,
                 "optimiser": self._optimiser.state_dict(),
                 "epoch": self.epoch,
@@ -313,8 +324,11 @@ class FineTuning:
 
     def best_network(self) -> nn.Module:
         """Of the best epoch."""
+        return self._with(self._best)
+
+    def _with(self, weights: Mapping[str, Tensor]) -> nn.Module:
         network: nn.Module = self.base.network()
-        network.load_state_dict(self._best)
+        network.load_state_dict(weights)
         return network
 
     def card(self, versions: Mapping[str, str]) -> Card:

@@ -47,7 +47,7 @@ class FineTuningLoss(BaseModel):
     rotation_beta: Positive = 0.1
     model: NonNegative = 1.0
     model_beta: Positive = 0.1
-    start: NonNegative = 0.1
+    start: NonNegative = 0.001
     likelihood: NonNegative = 0.01
     least_variance: Positive = 1e-6
 
@@ -59,6 +59,9 @@ class FineTuningOptimiser(BaseModel):
         learning_rate: constant.
         epochs: rounds over all windows.
         gradient_clip: largest norm of the gradient; 0 switches clipping off.
+        average: what is validated and kept is the mean of the weights over the last so many updates, about (Polyak and
+            Juditsky, "Acceleration of stochastic approximation by averaging", 1992; our extension): at a constant rate
+            the last weights bear the noise of the last references. 0 or 1: the weights of the last update.
         batch: windows side by side.
         segment: samples between two updates. A window is run through in segments, each from the state that the one
             before left; gradients end where a segment begins (truncated backpropagation). No longer than a window.
@@ -72,6 +75,7 @@ class FineTuningOptimiser(BaseModel):
     learning_rate: Positive = 1e-5
     epochs: Count = 20
     gradient_clip: NonNegative = 1.0
+    average: Annotated[int, Field(ge=0)] = 300
     batch: Count = 84
     segment: Count = 100
     through_feedback: bool = False
