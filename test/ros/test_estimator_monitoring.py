@@ -15,6 +15,8 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from geometry_msgs.msg import PoseWithCovarianceStamped, TransformStamped
 from lifecycle_msgs.msg import Transition
 from nav_msgs.msg import Odometry
+from rcl_interfaces.srv import SetParameters
+from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Imu, JointState
 from std_msgs.msg import String
@@ -22,9 +24,11 @@ from std_srvs.srv import Trigger
 from tf2_msgs.msg import TFMessage
 from untrained import export_untrained
 
+from trace_ros.estimator.joint_delay import with_joints_at_their_time
 from trace_ros.logs import SensorLog
 from trace_ros.nodes.conversions import set_stamp, stamp_to_ns
 from trace_ros.robot import RobotDescription
+from trace_ros.sim.course import Course, simulate_course
 
 QUICK = {"diagnostics_rate": 10.0, "silence_timeout": 0.3, "diagnostics_hold": 0.0, **PATIENT}
 
@@ -314,6 +318,36 @@ def test_after_a_reset_earlier_stamps_are_taken_and_the_run_is_a_fresh_one(
     feed.send(log)
     wait_until(lambda: len(odometry) == 2 * len(first), START_LIMIT_S, "odometry")
     assert odometry[len(first) :] == first  # every field of every message
+
+
+@pytest.fixture(scope="module")
+def late_walk(robot: RobotDescription) -> SensorLog:
+    """30 s of walking at 100 Hz, with joints that are 15 ms late."""
+    walk = simulate_course(Course.load("demo").model_copy(update={"duration": 30.0}), robot, 0).measured
+    return with_joints_at_their_time(walk, -0.015).select(slice(None, None, 5))
+
+
+def test_joints_that_are_late_are_told(
+    activate: Callable, client, robot: RobotDescription, late_walk: SensorLog
+) -> None:
+    diagnostics = Diagnostics(client)
+    node = activate()
+    feed = Feed(client, robot)
+    feed.send(late_walk)
+    told = "joint readings seem to be more than 6 ms older than the IMU's of the same stamp"
+    status = diagnostics.wait_for(lambda s: told in s.message)
+    assert status.level == DiagnosticStatus.WARN
+    key = "feet agree as stamped, with joints 12 ms later, earlier (share of time)"
+    stamped, later, earlier = map(float, {pair.key: pair.value for pair in status.values}[key].split())
+    assert later > stamped > earlier
+    node.wait_for(told)
+    assert len(node.lines("the parameter joint_delay puts it right")) == 1
+    # Who does not want to hear of it says so.
+    request = SetParameters.Request(parameters=[Parameter("timing_watch", value=False).to_parameter_msg()])
+    assert client.call(SetParameters, "/estimator/set_parameters", request).results[0].successful
+    feed.send(standing(robot, 0.3, 200.0))
+    status = diagnostics.wait_for(lambda s: told not in s.message)
+    assert key not in {pair.key for pair in status.values}
 
 
 def test_a_velocity_that_no_foot_bears_out_is_told_and_widens_the_covariance(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 
+from trace_ros.checks.timing_watch import ASIDE_S
 from trace_ros.logs import FloatArray
 from trace_ros.streams import KINDS
 
@@ -104,6 +105,10 @@ class EstimatorStatistics:
     """Share of the last second or so in which a foot bore out the velocity (`trace_ros.checks.footing`)."""
     doubtful: bool = False
     """Whether there is too little of that."""
+    timing: str = ""
+    """What `trace_ros.checks.timing_watch` has found."""
+    timing_shares: FloatArray | None = None
+    """(3,) by which it found it."""
     fault: str = ""
     """What keeps the node from estimating at present; empty when nothing does."""
     _reported_drops: Counter[str] = field(default_factory=Counter)
@@ -192,6 +197,9 @@ def report(statistics: EstimatorStatistics, situation: Situation) -> tuple[bytes
     if statistics.gyro_bias is not None:
         values["gyro bias (rad/s)"] = " ".join(f"{axis:.5f}" for axis in statistics.gyro_bias)
     values["a foot bears out the velocity (share of time)"] = f"{statistics.agreement:.2f}"
+    if statistics.timing_shares is not None:
+        shares = " ".join(f"{share:.2f}" for share in statistics.timing_shares)
+        values[f"feet agree as stamped, with joints {ASIDE_S * 1e3:g} ms later, earlier (share of time)"] = shares
     values["step time (ms)"] = percentiles(statistics.step_time_s)
     values["latency, stamp to published (ms)"] = percentiles(statistics.latency_s)
     for kind, count in sorted(statistics.all_faults(situation.stream_counts).items()):
@@ -203,6 +211,8 @@ def report(statistics: EstimatorStatistics, situation: Situation) -> tuple[bytes
     warnings += [f"{action} {', '.join(kinds)}" for action, kinds in by_action.items()]
     if statistics.doubtful:
         warnings.append(DOUBTFUL)
+    if statistics.timing:
+        warnings.append(statistics.timing)
     if jumps:
         warnings.append("time jumped back: the estimator started anew")
     if interval_s is not None and len(statistics.step_time_s) >= _SLOW:

@@ -16,6 +16,7 @@ from std_srvs.srv import Trigger
 
 from trace_ros.checks.footing import Footing
 from trace_ros.checks.startup import StartupCheck
+from trace_ros.checks.timing_watch import TimingWatch
 from trace_ros.errors import TraceError
 from trace_ros.estimator.estimator import Estimate
 from trace_ros.estimator.interface import Estimator, Placeable
@@ -117,7 +118,7 @@ class EstimatorNode(ManagedNode):
         robot = RobotDescription.load(parameters.text("robot"))
         check_frames(parameters.text("odom_frame"), parameters.text("base_link_frame") or robot.base_link)
         self._estimator = estimator = estimators.make_estimator(parameters, robot)
-        self._robot, self._footing = robot, Footing(robot)
+        self._robot, self._footing, self._timing = robot, Footing(robot), TimingWatch(robot)
         # The libraries' objects stay as they are: the collector need not walk them in the middle of a run. But what an
         # earlier configure has left there must go.
         gc.unfreeze()
@@ -162,6 +163,7 @@ class EstimatorNode(ManagedNode):
             self._estimator.set_initial_pose(np.array((x, y, z)), heading)
         self._estimator.reset()
         self._footing.reset()
+        self._timing.reset()
         self._inputs.reset()
         if self._outputs is not None:
             self._outputs.schedule.clear()
@@ -217,6 +219,7 @@ class EstimatorNode(ManagedNode):
         assert self._monitor is not None
         self._estimator.reset()
         self._footing.reset()
+        self._timing.reset()
         self._outputs.schedule.clear()
         self._monitor.statistics.time_jumps += 1
         self.get_logger().warning(f"time jumped by {seconds:.3f} s: the estimator starts anew")
@@ -314,6 +317,7 @@ class EstimatorNode(ManagedNode):
             if now := now_ns(self.get_clock()):  # a simulation's clock may not have come yet
                 statistics.latency_s.append((now - estimate.stamp_ns) * 1e-9)
         self._watch_footing(estimate, sample)
+        self._watch_timing(sample)
 
     def _watch_footing(self, estimate: Estimate, sample: Sample) -> None:
         """Once the estimate is out, which need not wait for this."""
@@ -326,6 +330,21 @@ class EstimatorNode(ManagedNode):
             self.get_logger().warning(f"{diagnostics.DOUBTFUL}, by {footing.difference:.2f} m/s")
         elif doubted and not footing.doubtful:
             self.get_logger().info("a foot bears out the estimated velocity again")
+
+    def _watch_timing(self, sample: Sample) -> None:
+        """Once the estimate is out, likewise."""
+        assert self._monitor is not None
+        timing, statistics = self._timing, self._monitor.statistics
+        if not self._params.flag("timing_watch"):
+            if statistics.timing_shares is not None:
+                timing.reset()
+                statistics.timing, statistics.timing_shares = timing.text, timing.shares
+            return
+        timing.update(sample)
+        if timing.text and not statistics.timing:
+            remedy = "trace bag check on a bag of it tells how much, the parameter joint_delay puts it right"
+            self.get_logger().warning(f"{timing.text} ({remedy})")
+        statistics.timing, statistics.timing_shares = timing.text, timing.shares
 
 
 def main(args: Sequence[str] | None = None) -> int:

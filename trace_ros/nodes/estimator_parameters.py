@@ -87,6 +87,12 @@ PARAMETERS = (
         live=True,
     ),
     Parameter(
+        "timing_watch",
+        True,
+        "look now and then, while the robot walks, whether the joint readings are of the IMU's time",
+        live=True,
+    ),
+    Parameter(
         "silence_timeout",
         2.0,
         "an input silent for longer is told in the log, with its publishers and whether they fit",
