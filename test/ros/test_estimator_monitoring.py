@@ -334,14 +334,14 @@ def test_joints_that_are_late_are_told(
     node = activate()
     feed = Feed(client, robot)
     feed.send(late_walk)
-    told = "joint readings seem to be more than 6 ms older than the IMU's of the same stamp"
+    told = "joint readings seem to be more than 6 ms older than the IMU's that they are paired with"
     status = diagnostics.wait_for(lambda s: told in s.message)
     assert status.level == DiagnosticStatus.WARN
-    key = "feet agree as stamped, with joints 12 ms later, earlier (share of time)"
+    key = "feet agree as paired, with joints 12 ms later, earlier (share of time)"
     stamped, later, earlier = map(float, {pair.key: pair.value for pair in status.values}[key].split())
     assert later > stamped > earlier
     node.wait_for(told)
-    assert len(node.lines("the parameter joint_delay puts it right")) == 1
+    assert len(node.lines("for the parameter joint_delay")) == 1
     # Who does not want to hear of it says so.
     request = SetParameters.Request(parameters=[Parameter("timing_watch", value=False).to_parameter_msg()])
     assert client.call(SetParameters, "/estimator/set_parameters", request).results[0].successful

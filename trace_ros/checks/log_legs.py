@@ -20,7 +20,7 @@ from trace_ros.geometry import so3_exp
 from trace_ros.logs import JOINTS, LEGS, FloatArray, IntArray, SensorLog
 from trace_ros.robot import LEG_NAMES, LegKinematics, RobotDescription
 
-_WINDOW = 0.2
+WINDOW = 0.2
 """s."""
 _SAMPLES = 20
 """In a window, means of the log's."""
@@ -74,7 +74,7 @@ class Strides:
         """Those in which the robot moves, evenly chosen, with joints that were stamped so much later (s), for each of
         several delays."""
         moving = moving_mask(log)
-        pieces = [piece for piece in windows(log, _WINDOW) if moving[piece].all()]
+        pieces = [piece for piece in windows(log, WINDOW) if moving[piece].all()]
         if len(pieces) > _MOST_WINDOWS:
             pieces = [pieces[k] for k in np.linspace(0, len(pieces) - 1, _MOST_WINDOWS).astype(int)]
         velocity = _joint_velocity(log)
@@ -89,7 +89,7 @@ class Strides:
             ]
             return np.array(rows).reshape(len(pieces), samples, values.shape[1])
 
-        gyro, interval = means(log.angular_velocity), _WINDOW / size * each
+        gyro, interval = means(log.angular_velocity), WINDOW / size * each
         for delay in delays:
             yield cls(means(log.joint_position, delay), means(velocity, delay), gyro, interval)
 

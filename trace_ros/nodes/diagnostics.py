@@ -199,7 +199,7 @@ def report(statistics: EstimatorStatistics, situation: Situation) -> tuple[bytes
     values["a foot bears out the velocity (share of time)"] = f"{statistics.agreement:.2f}"
     if statistics.timing_shares is not None:
         shares = " ".join(f"{share:.2f}" for share in statistics.timing_shares)
-        values[f"feet agree as stamped, with joints {ASIDE_S * 1e3:g} ms later, earlier (share of time)"] = shares
+        values[f"feet agree as paired, with joints {ASIDE_S * 1e3:g} ms later, earlier (share of time)"] = shares
     values["step time (ms)"] = percentiles(statistics.step_time_s)
     values["latency, stamp to published (ms)"] = percentiles(statistics.latency_s)
     for kind, count in sorted(statistics.all_faults(situation.stream_counts).items()):

@@ -47,6 +47,7 @@ class EstimatorNode(ManagedNode):
         """The sensors; subscribed to exactly while the node is active."""
         self._pose_subscription: Any = None
         self._setup: StartupCheck | None = None
+        self._watching = False
         """Looks at the samples until the robot has stood still and all was well."""
         self.create_service(Trigger, "~/reset", self._on_reset)
         if self._params.flag("autostart"):
@@ -163,7 +164,7 @@ class EstimatorNode(ManagedNode):
             self._estimator.set_initial_pose(np.array((x, y, z)), heading)
         self._estimator.reset()
         self._footing.reset()
-        self._timing.reset()
+        self._forget_timing()
         self._inputs.reset()
         if self._outputs is not None:
             self._outputs.schedule.clear()
@@ -219,7 +220,7 @@ class EstimatorNode(ManagedNode):
         assert self._monitor is not None
         self._estimator.reset()
         self._footing.reset()
-        self._timing.reset()
+        self._forget_timing()
         self._outputs.schedule.clear()
         self._monitor.statistics.time_jumps += 1
         self.get_logger().warning(f"time jumped by {seconds:.3f} s: the estimator starts anew")
@@ -333,18 +334,28 @@ class EstimatorNode(ManagedNode):
 
     def _watch_timing(self, sample: Sample) -> None:
         """Once the estimate is out, likewise."""
+        assert self._estimator is not None
         assert self._monitor is not None
-        timing, statistics = self._timing, self._monitor.statistics
         if not self._params.flag("timing_watch"):
-            if statistics.timing_shares is not None:
-                timing.reset()
-                statistics.timing, statistics.timing_shares = timing.text, timing.shares
+            if self._watching:
+                self._forget_timing()
             return
+        timing, statistics, self._watching = self._timing, self._monitor.statistics, True
         timing.update(sample)
         if timing.text and not statistics.timing:
-            remedy = "trace bag check on a bag of it tells how much, the parameter joint_delay puts it right"
-            self.get_logger().warning(f"{timing.text} ({remedy})")
+            delay_s = estimators.joint_delay_s(self._estimator, self._params)
+            already = f"; joints are put back by {delay_s * 1e3:g} ms already" if delay_s else ""
+            remedy = "trace bag check on a bag of it tells how late they are as stamped, for the parameter joint_delay"
+            self.get_logger().warning(f"{timing.text}{already} ({remedy})")
+        elif statistics.timing and not timing.text:
+            self.get_logger().info("joint and IMU readings are of one time again")
         statistics.timing, statistics.timing_shares = timing.text, timing.shares
+
+    def _forget_timing(self) -> None:
+        self._timing.reset()
+        self._watching = False
+        if self._monitor is not None:
+            self._monitor.statistics.timing, self._monitor.statistics.timing_shares = "", None
 
 
 def main(args: Sequence[str] | None = None) -> int:
