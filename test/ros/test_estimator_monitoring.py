@@ -28,7 +28,7 @@ from trace_ros.estimator.joint_delay import with_joints_at_their_time
 from trace_ros.logs import SensorLog
 from trace_ros.nodes.conversions import set_stamp, stamp_to_ns
 from trace_ros.robot import RobotDescription
-from trace_ros.sim.course import Course, simulate_course
+from trace_ros.sim.course import Course, Phase, simulate_course
 
 QUICK = {"diagnostics_rate": 10.0, "silence_timeout": 0.3, "diagnostics_hold": 0.0, **PATIENT}
 
@@ -322,8 +322,10 @@ def test_after_a_reset_earlier_stamps_are_taken_and_the_run_is_a_fresh_one(
 
 @pytest.fixture(scope="module")
 def late_walk(robot: RobotDescription) -> SensorLog:
-    """30 s of walking at 100 Hz, with joints that are 15 ms late."""
-    walk = simulate_course(Course.load("demo").model_copy(update={"duration": 30.0}), robot, 0).measured
+    """25 s of walking at 100 Hz, with joints that are 15 ms late: told after 20."""
+    phases = (Phase(stand=0.5), Phase(walk_to=(5.0, 0.0)), Phase(walk_to=(5.0, 5.0)), Phase(walk_to=(-5.0, 5.0)))
+    course = Course.load("demo").model_copy(update={"duration": 25.0, "patches": (), "phases": phases})
+    walk = simulate_course(course, robot, 0).measured
     return with_joints_at_their_time(walk, -0.015).select(slice(None, None, 5))
 
 

@@ -2,7 +2,7 @@
 
 Joints that come a hundredth of a second late cost odometry more than most else that is wrong with a unit, and nothing
 in it shows. `trace_ros.checks.joint_timing` finds out to a millisecond how late they are, from a log, in seconds of a
-core. Here three times are compared, a few milliseconds each and one a sample, now and then: as stamped, and a little to
+core. Here three times are compared, a few milliseconds each and one a sample, now and then: as paired, and a little to
 either side.
 """
 
